@@ -1,0 +1,139 @@
+"""Strict, versioned encoding of events: canonical JSON (sorted keys, UTF-8, no blanks).
+
+Decoding refuses what it doesn't know, by name: an unknown type or version, an unknown field, a value of the
+wrong type. Text that UTF-8 can't hold (lone surrogates) becomes U+FFFD here, at the boundary.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import msgspec
+
+from engine.errors import EventError, EventMalformed, EventTooLarge, UnknownEvent
+from engine.events import REGISTRY, Event, Stored
+from engine.records import JSON, EventRow
+
+_encoder = msgspec.json.Encoder(order="sorted")
+_decoder = msgspec.json.Decoder()
+
+
+def clean_text(text: str) -> str:
+    """`text` with pairs of surrogates joined and each lone one replaced by U+FFFD."""
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
+
+
+def clean_json(value: JSON) -> JSON:
+    """A copy of `value` that canonical JSON can hold.
+
+    Raises `EventError` for what JSON can't say at all: NaN, infinities, integers beyond 64 bits, keys that
+    aren't text, foreign objects, or nesting too deep to walk.
+    """
+    try:
+        return _clean(value)
+    except RecursionError:
+        raise EventError("this value is nested too deeply to be stored as JSON") from None
+
+
+def _clean(value: JSON) -> JSON:
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return clean_text(value)
+    if isinstance(value, int):
+        if not -(2**63) <= value < 2**64:
+            raise EventError(f"the integer {value} is beyond 64 bits; send it as text")
+        return value
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise EventError(f"{value} isn't a JSON number; send None or text instead")
+        return value
+    if isinstance(value, list | tuple):
+        return [_clean(item) for item in value]
+    if isinstance(value, dict):
+        for key in value:
+            if not isinstance(key, str):
+                raise EventError(f"a JSON object's keys are text, not {type(key).__name__} ({key!r})")
+        return {clean_text(key): _clean(item) for key, item in value.items()}
+    raise EventError(f"a {type(value).__name__} isn't a JSON value; convert it before it is stored")
+
+
+def encode_json(value: JSON) -> bytes:
+    """Canonical JSON of a value that `clean_json` would accept."""
+    return _encoder.encode(clean_json(value))
+
+
+def decode_json(data: bytes | str) -> JSON:
+    """The value of a JSON text. Raises `EventMalformed`."""
+    try:
+        return _decoder.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+        raise EventMalformed(f"stored data isn't JSON: {exc}") from exc
+
+
+def encode_event(event: Event, *, bytes_max: int) -> bytes:
+    """The canonical payload of a durable event.
+
+    Raises `EventTooLarge` past `bytes_max`, `EventError` for values that JSON can't hold.
+    """
+    assert event.durable, f"{event.type} is live: it is never stored"
+    try:
+        data = encode_json(msgspec.to_builtins(event))
+    except (TypeError, RecursionError) as exc:
+        raise EventError(f"{event.type} can't be stored: {exc}") from exc
+    if len(data) > bytes_max:
+        raise EventTooLarge(f"{event.type} takes {len(data)} bytes, event_bytes_max is {bytes_max}")
+    return data
+
+
+def decode_event(type: str, version: int, data: bytes, *, where: str = "") -> Event:
+    """The event in a stored payload. Raises `UnknownEvent` or `EventMalformed`, naming `where`."""
+    cls = REGISTRY.get((type, version))
+    at = f" at {where}" if where else ""
+    if cls is None or not cls.durable:
+        known = sorted(v for t, v in REGISTRY if t == type)
+        hint = f"; known versions of it: {known}" if known else ""
+        raise UnknownEvent(f"unknown event {type} version {version}{at}{hint}")
+    raw = decode_json(data)
+    try:
+        decoded = msgspec.convert(raw, cls)
+    except msgspec.ValidationError as exc:
+        raise EventMalformed(f"{type} version {version}{at}: {exc}") from exc
+    for extra in _unknown_keys(raw, msgspec.to_builtins(decoded), "$"):
+        raise EventMalformed(f"{type} version {version}{at}: unknown field {extra}")
+    return decoded
+
+
+def _unknown_keys(raw: JSON, known: JSON, path: str) -> Iterator[str]:
+    """Fields of `raw` that decoding dropped. Free-form values come back whole, so they never show here."""
+    if not (isinstance(raw, dict) and isinstance(known, dict)):
+        return
+    for key, value in raw.items():
+        if key not in known:
+            yield f"{path}.{key}"
+        elif isinstance(value, dict):
+            yield from _unknown_keys(value, known[key], f"{path}.{key}")
+
+
+def decode_row(row: EventRow) -> Stored:
+    """A stored row as an event with its envelope. Raises `UnknownEvent` or `EventMalformed`."""
+    where = f"{row.session_id} seq {row.seq}"
+    event = decode_event(row.type, row.version, row.data, where=where)
+    if event.session_id != row.session_id:
+        raise EventMalformed(f"{row.type} at {where} names the foreign session {event.session_id}")
+    return Stored(
+        event_id=row.event_id,
+        seq=row.seq,
+        created=row.created,
+        execution_id=row.execution_id,
+        event=event,
+        metadata=None if row.metadata is None else decode_json(row.metadata),
+        location=row.location,
+    )
