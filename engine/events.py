@@ -8,14 +8,22 @@ old logs decode; any other change is a new version of the class beside the old o
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ClassVar, Literal, TypeVar
+from typing import ClassVar, Literal, TypeVar, dataclass_transform
 
 import attrs
 
 from engine.records import JSON, ErrorInfo, Usage
 
+E = TypeVar("E", bound="type[Event]")
 
-@attrs.frozen(kw_only=True)
+
+@dataclass_transform(kw_only_default=True, frozen_default=True)
+def _base(cls: E) -> E:
+    """An abstract event class, frozen like the others and not in the registry."""
+    return attrs.frozen(kw_only=True)(cls)
+
+
+@_base
 class Event:
     """The base of all events. `type`, `version` and `durable` belong to the class, not to the data."""
 
@@ -26,11 +34,10 @@ class Event:
     session_id: str
 
 
-E = TypeVar("E", bound=type[Event])
-
 REGISTRY: dict[tuple[str, int], type[Event]] = {}
 
 
+@dataclass_transform(kw_only_default=True, frozen_default=True)
 def event(type: str, *, version: int = 1, durable: bool = True) -> Callable[[E], E]:
     """Class decorator that freezes an event class and registers it under (`type`, `version`)."""
 
@@ -144,7 +151,7 @@ EXECUTION_TERMINALS = (ExecutionSucceeded, ExecutionFailed, ExecutionInterrupted
 # --- step --------------------------------------------------------------------------------------------
 
 
-@attrs.frozen(kw_only=True)
+@_base
 class StepEvent(Event):
     """The base of all that belongs to one step, named by its `assistant_message_id`."""
 

@@ -63,7 +63,9 @@ class Clock(Protocol):
     async def checkpoint(self) -> None:
         """Let others run; every started or woken task passes one before it touches anything shared."""
 
-    def scope(self, deadline: float = math.inf, *, shield: bool = False) -> AbstractContextManager[Scope]:
+    def scope(
+        self, deadline: float = math.inf, *, shield: bool = False
+    ) -> AbstractContextManager[Scope, bool]:
         """A cancel scope on this clock. A shield must be bounded: `deadline` is then finite."""
 
 
@@ -105,6 +107,9 @@ class Reader(Protocol):
 
     def events(self, session_id: str, after: int, limit: int) -> list[EventRow]:
         """Events with seq greater than `after`, in order."""
+
+    def latest_event(self, session_id: str, type: str) -> EventRow | None:
+        """The session's latest event of one type."""
 
     def event_by_id(self, event_id: str) -> EventRow | None: ...
     def claim(self, session_id: str) -> Claim | None: ...

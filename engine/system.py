@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import random
 import time
 import uuid
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from types import TracebackType
 
 import attrs
 import trio
@@ -18,6 +18,15 @@ from engine.ports import Scope, System
 @attrs.define
 class _RealScope:
     _scope: trio.CancelScope
+
+    def __enter__(self) -> Scope:
+        self._scope.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        return bool(self._scope.__exit__(kind, error, trace))
 
     @property
     def cancel_called(self) -> bool:
@@ -49,11 +58,11 @@ class RealClock:
     async def checkpoint(self) -> None:
         await trio.lowlevel.checkpoint()
 
-    @contextlib.contextmanager
-    def scope(self, deadline: float = math.inf, *, shield: bool = False) -> Iterator[Scope]:
+    def scope(
+        self, deadline: float = math.inf, *, shield: bool = False
+    ) -> AbstractContextManager[Scope, bool]:
         assert not (shield and math.isinf(deadline)), "a shield is always bounded"
-        with trio.CancelScope(deadline=deadline, shield=shield) as scope:
-            yield _RealScope(scope)
+        return _RealScope(trio.CancelScope(deadline=deadline, shield=shield))
 
 
 class RealIds:
