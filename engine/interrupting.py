@@ -1,0 +1,153 @@
+"""Interrupting a session, from whichever node: asked durably first, and always answered within a bound."""
+
+from __future__ import annotations
+
+import enum
+import functools
+
+import attrs
+
+from engine import events as ev
+from engine.claims import is_free
+from engine.coordinator import Coordinator
+from engine.endings import Interrupted
+from engine.errors import ClaimCancelling, ClaimLost
+from engine.execution import Execution
+from engine.log import Published, Stage
+from engine.node import Node
+from engine.plan import Plan, command
+from engine.ports import Reader, Transaction
+from engine.records import Claim, InterruptAnswer, Phase
+from engine.transactions import ask_to_cancel, claim_request, session_of
+
+SETTLING_PHASES = (Phase.CANCELLING, Phase.CANCELLED)
+
+
+class _Found(enum.Enum):
+    """What a look at a claim that isn't ours found."""
+
+    NOBODY = enum.auto()
+    SETTLING = enum.auto()
+    ASKED = enum.auto()
+    ASKED_THE_DEAD = enum.auto()
+
+
+@attrs.define
+class Interrupter:
+    """`interrupt`, over the coordinator of this node."""
+
+    _node: Node
+    _coordinator: Coordinator
+
+    async def interrupt(self, session_id: str) -> InterruptAnswer:
+        """Stop the session's turn and park its pending input.
+
+        Answers within `interrupt_ms_max`; see `InterruptAnswer`. Raises `SessionNotFound`, or a `StoreError`
+        if the request itself couldn't be written.
+        """
+        node = self._node
+        with node.clock.scope(node.deadline(node.config.interrupt_ms_max)):
+            return await self._interrupt(session_id)
+        await node.clock.checkpoint()
+        return InterruptAnswer.REQUESTED
+
+    async def _interrupt(self, session_id: str) -> InterruptAnswer:
+        slot = self._coordinator.slot(session_id)
+        if slot is not None:
+            await slot.acquired.wait()
+            await self._node.clock.checkpoint()
+            if slot.execution is not None and not slot.execution.handle.over:
+                answer = await self._ask_here(session_id, slot.execution)
+                if answer is not None:
+                    return answer
+        return await self._ask_elsewhere(session_id)
+
+    # --- our own execution ---------------------------------------------------------------------------
+
+    async def _ask_here(self, session_id: str, execution: Execution) -> InterruptAnswer | None:
+        """None if the claim turned out not to be ours any more."""
+        config = self._node.config
+
+        def plan(tx: Transaction, row: Claim | None) -> Plan[bool]:
+            assert row is not None
+            if row.phase in SETTLING_PHASES:
+                return Plan(value=False)
+            return Plan(commit=ask_to_cancel(tx, row, config).commit, value=True)
+
+        def after_commit(published: Published[bool]) -> None:
+            if published.value and published.row is not None:
+                execution.row = published.row
+                execution.cancel_for_user()
+
+        try:
+            published = await self._node.log.publish(
+                session_id,
+                plan,
+                claim=execution.handle,
+                stage=Stage.SETTLING,
+                after_commit=after_commit,
+                label="interrupt",
+            )
+        except ClaimCancelling:
+            return InterruptAnswer.ALREADY_SETTLING
+        except ClaimLost:
+            return None
+        if not published.value:
+            return InterruptAnswer.ALREADY_SETTLING
+        await execution.done.wait()
+        await self._node.clock.checkpoint()
+        return InterruptAnswer.SETTLED if isinstance(execution.ending, Interrupted) else None
+
+    # --- somebody else's, or nobody's ----------------------------------------------------------------
+
+    async def _ask_elsewhere(self, session_id: str) -> InterruptAnswer:
+        """Ask whoever holds the claim, and watch until it is settled; the caller's bound ends the watch."""
+        asked_at: int | None = None
+        while True:
+            found, latest = await self._node.log.store.write(
+                functools.partial(_ask, session_id=session_id, asked=asked_at is not None), label="interrupt"
+            )
+            if found is _Found.SETTLING:
+                return InterruptAnswer.ALREADY_SETTLING
+            if found is _Found.NOBODY:
+                if asked_at is not None and await self._was_interrupted(session_id, asked_at):
+                    return InterruptAnswer.SETTLED
+                if await self._park(session_id):
+                    return InterruptAnswer.NOT_RUNNING
+                continue
+            if found is _Found.ASKED_THE_DEAD:
+                self._coordinator.wake(session_id)
+            asked_at = latest if asked_at is None else asked_at
+            await self._node.clock.sleep(self._node.config.poll_ms / 1000)
+
+    async def _was_interrupted(self, session_id: str, asked_at: int) -> bool:
+        def work(tx: Reader) -> bool:
+            row = tx.latest_event(session_id, ev.ExecutionInterrupted.type)
+            return row is not None and row.seq > asked_at
+
+        return await self._node.log.store.read(work)
+
+    async def _park(self, session_id: str) -> bool:
+        """Park what is pending, unless somebody claimed the session meanwhile (False)."""
+
+        def plan(tx: Transaction, row: Claim | None) -> Plan[bool]:
+            if tx.claim(session_id) is not None:
+                return Plan(value=False)
+            latest = tx.latest_seq(session_id)
+            waiting = tx.pending_count(session_id) > tx.parked_count(session_id)
+            events = [ev.InputParked(session_id=session_id, through=latest)] if waiting else []
+            return Plan(events=events, value=True)
+
+        return (await self._node.log.publish(session_id, plan, label="park")).value
+
+
+def _ask(tx: Transaction, *, session_id: str, asked: bool) -> tuple[_Found, int]:
+    session_of(tx, session_id)
+    row, latest = tx.claim(session_id), tx.latest_seq(session_id)
+    if row is None:
+        return _Found.NOBODY, latest
+    if not asked and row.phase in SETTLING_PHASES:
+        return _Found.SETTLING, latest
+    if row.interrupt_seq is None or not asked:
+        command(tx, session_id, claim_request(row, latest))
+    return (_Found.ASKED_THE_DEAD if is_free(row, tx.now_ms) else _Found.ASKED), latest

@@ -1,0 +1,185 @@
+"""Local tools: one task per call, started beforehand, let go by the commit that made the call durable.
+
+The tasks live in the engine's tool nursery and are only *tracked* by their step: a tool that ignores its
+cancellation can't hold the step open. It is abandoned after its grace, and its late result is dropped.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import jsonschema
+import trio
+
+from engine import codec
+from engine import events as ev
+from engine.errors import ClaimLost, EventError, ToolError
+from engine.lease import Handle
+from engine.node import Node
+from engine.ports import Scope, Tool, ToolContext
+from engine.records import JSON, ErrorInfo
+from engine.step import Progress, StepInput, ToolDone
+
+logger = logging.getLogger("fencepost.tools")
+
+Terminal = ev.ToolSucceeded | ev.ToolFailed
+DEFECT = "the tool failed because of a fault of its own; its effect is uncertain"
+
+
+class ToolTask:
+    """One call of one tool."""
+
+    def __init__(
+        self,
+        node: Node,
+        handle: Handle,
+        location: str | None,
+        call: ev.ToolCalled,
+        post: Callable[[StepInput], Awaitable[None]],
+        show: Callable[[Progress], None],
+    ) -> None:
+        self.call = call
+        self.outcome: Terminal | None = None  #: known once the handler returned or raised by itself
+        self.started = False  #: the handler may have run
+        self.finished = trio.Event()
+        self._node = node
+        self._handle = handle
+        self._location = location
+        self._post = post
+        self._show = show
+        self._decided = trio.Event()
+        self._dropped = False
+        self._cancelled = False
+        self._scope: Scope | None = None
+
+    def go(self) -> None:
+        """The call is durable: let the task run the tool."""
+        self._decided.set()
+
+    def drop(self) -> None:
+        """The call was never committed: let the task end. No effect after `go`."""
+        if not self._decided.is_set():
+            self._dropped = True
+            self._decided.set()
+
+    def cancel(self) -> None:
+        """Ask the tool to stop; what it returns from then on within its grace still counts."""
+        self._cancelled = True
+        if self._scope is not None:
+            self._scope.cancel()
+
+    async def run(self) -> None:
+        """The task. Nothing a tool raises gets out of it, but for what ends the process."""
+        try:
+            await self._node.clock.checkpoint()
+            await self._decided.wait()
+            await self._node.clock.checkpoint()
+            if not self._dropped:
+                await self._run()
+        finally:
+            self.finished.set()
+        if self.outcome is not None:
+            await self._node.clock.checkpoint()
+            await self._post(ToolDone(event=self.outcome))
+
+    async def _run(self) -> None:
+        try:
+            with self._node.clock.scope() as scope:
+                self._scope = scope
+                if self._cancelled:
+                    return
+                self._handle.check()
+                self.started = True
+                self.outcome = await self._outcome()
+        except ClaimLost:
+            logger.info("a tool wasn't started: its claim is lost", extra=self._fields())
+        except Exception:
+            logger.exception("the clean-up of a cancelled tool failed", extra=self._fields())
+
+    async def _outcome(self) -> Terminal:
+        tool = self._node.services.tools[self.call.name]
+        problem = invalid_input(tool, self.call.input)
+        if problem is not None:
+            self.started = False
+            return self._failed(ErrorInfo(type="invalid-input", message=problem), "not_run")
+        try:
+            output = await tool.handler(self._context(), self.call.input)
+            return self._succeeded(output)
+        except ToolError as exc:
+            return self._failed(describe(exc), "failed")
+        except Exception:
+            logger.exception("a tool raised something other than ToolError", extra=self._fields())
+            return self._failed(ErrorInfo(type="tool-defect", message=DEFECT), "unknown")
+
+    def _context(self) -> ToolContext:
+        return ToolContext(
+            fence=self._handle.fence,
+            assistant_message_id=self.call.assistant_message_id,
+            call_id=self.call.call_id,
+            location=self._location,
+            progress=self._progress,
+        )
+
+    def _progress(self, value: JSON) -> None:
+        self._show(Progress(call_id=self.call.call_id, value=codec.clean_json(value)))
+
+    def _succeeded(self, output: JSON) -> Terminal:
+        try:
+            value, truncated = bounded_output(output, self._node.config.tool_output_bytes_max)
+        except EventError as exc:
+            error = ErrorInfo(type="invalid-output", message=f"the tool's output can't be stored: {exc}")
+            return self._failed(error, "unknown")
+        return ev.ToolSucceeded(**self._ids(), output=value, truncated=truncated)
+
+    def _failed(self, error: ErrorInfo, outcome: ev.Outcome) -> Terminal:
+        return ev.ToolFailed(**self._ids(), error=error, outcome=outcome)
+
+    def _ids(self) -> dict[str, Any]:
+        call = self.call
+        return {
+            "session_id": call.session_id,
+            "assistant_message_id": call.assistant_message_id,
+            "call_id": call.call_id,
+        }
+
+    def _fields(self) -> dict[str, str]:
+        return {**self._ids(), "tool": self.call.name, "execution_id": self._handle.fence.execution_id}
+
+
+def describe(exc: ToolError) -> ErrorInfo:
+    """A tool's own error as the model sees it; details that JSON can't hold are dropped."""
+    try:
+        details = codec.clean_json(exc.details)
+    except EventError:
+        details = None
+    return ErrorInfo(
+        type=codec.clean_text(str(exc.type)),
+        message=codec.clean_text(str(exc.message)),
+        retryable=bool(exc.retryable),
+        details=details,
+    )
+
+
+def invalid_input(tool: Tool, value: JSON) -> str | None:
+    """Why `value` doesn't fit the tool's JSON Schema, for the model to read; None if it does."""
+    validator = jsonschema.Draft202012Validator(tool.schema)
+    error = jsonschema.exceptions.best_match(validator.iter_errors(value))
+    if error is None:
+        return None
+    where = "/".join(str(part) for part in error.absolute_path)
+    return f"the input doesn't fit the tool's schema{f' at {where}' if where else ''}: {error.message}"
+
+
+def bounded_output(output: JSON, bytes_max: int) -> tuple[JSON, bool]:
+    """A tool's output as storable JSON, and whether it had to be cut to `bytes_max`.
+
+    Text is cut at a character; any other value becomes the beginning of its JSON text. Raises `EventError`.
+    """
+    value = codec.clean_json(output)
+    encoded = codec.encode_json(value)
+    if len(encoded) <= bytes_max:
+        return value, False
+    text = value.encode() if isinstance(value, str) else encoded
+    return text[: bytes_max // 2].decode("utf-8", "ignore"), True

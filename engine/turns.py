@@ -1,0 +1,120 @@
+"""Waiting for the turn of one input, wherever it is executed: the log is the only witness asked."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import attrs
+
+from engine import events as ev
+from engine.errors import SessionQuarantined
+from engine.history import History
+from engine.log import Log
+from engine.ports import Reader
+from engine.records import ErrorInfo, Message
+
+How = Literal["succeeded", "failed", "interrupted", "cancelled", "deleted"]
+
+
+@attrs.frozen(kw_only=True)
+class TurnResult:
+    """How the turn of an input ended, with what the model said in it."""
+
+    session_id: str
+    input_id: str
+    how: How
+    messages: tuple[Message, ...]
+    error: ErrorInfo | None = None
+
+    @property
+    def text(self) -> str:
+        """The text of the turn's last message, parts joined."""
+        for message in reversed(self.messages):
+            texts = [part["text"] for part in message.parts if part["kind"] == "text"]
+            if message.role == "assistant" and texts:
+                return "".join(texts)
+        return ""
+
+
+class _Watch:
+    """Follows the log until the turn of `input_id` is over."""
+
+    def __init__(self, session_id: str, input_id: str) -> None:
+        self.session_id = session_id
+        self.input_id = input_id
+        self.history = History()
+        self.promoted = False
+        self._before: set[str] = set()
+
+    def see(self, stored: ev.Stored) -> TurnResult | None:
+        """The result, once `stored` ends the turn."""
+        self.history.advance([stored])
+        event = stored.event
+        match event:
+            case ev.InputPromoted(input_id=self.input_id):
+                self._before = {message.message_id for message in self.history.messages()}
+                self.promoted = True
+            case ev.InputCancelled(input_id=self.input_id):
+                return self.result("cancelled")
+            case ev.SessionDeletedEvent():
+                return self.result("deleted")
+            case ev.ExecutionSucceeded() if self.promoted:
+                return self.result("succeeded")
+            case ev.ExecutionInterrupted() if self.promoted:
+                return self.result("interrupted")
+            case ev.ExecutionFailed() if self.promoted:
+                return self.result("failed", event.error)
+        return None
+
+    def result(self, how: How, error: ErrorInfo | None = None) -> TurnResult:
+        messages = tuple(m for m in self.history.messages() if m.message_id not in self._before)
+        return TurnResult(
+            session_id=self.session_id,
+            input_id=self.input_id,
+            how=how,
+            messages=messages if self.promoted else (),
+            error=error,
+        )
+
+
+async def wait_turn(log: Log, session_id: str, input_id: str) -> TurnResult:
+    """Wait until the input's turn ended: by its execution's end, or because the next queued input began.
+
+    An input that is parked goes on waiting for a person, and so does this. Raises `SessionNotFound`,
+    `SessionQuarantined`, or a `StoreError`.
+    """
+    watch = _Watch(session_id, input_id)
+    async with log.read(session_id, follow=True) as reader:
+        async for item in reader:
+            if not isinstance(item, ev.Stored):
+                await _refuse_quarantined(log, session_id)
+                continue
+            if watch.promoted and await _begins_another_turn(log, item.event):
+                return watch.result("succeeded")
+            result = watch.see(item)
+            if result is not None:
+                return result
+    return watch.result("deleted")
+
+
+async def _begins_another_turn(log: Log, event: ev.Event) -> bool:
+    """Steers join a running turn; a queued input that is promoted begins the next one."""
+    if not isinstance(event, ev.InputPromoted):
+        return False
+    input_id = event.input_id
+
+    def work(tx: Reader) -> bool:
+        row = tx.input(input_id)
+        return row is not None and row.delivery == "queue"
+
+    return await log.store.read(work)
+
+
+async def _refuse_quarantined(log: Log, session_id: str) -> None:
+    def work(tx: Reader) -> str | None:
+        row = tx.recovery(session_id)
+        return None if row is None else row.recovery_error
+
+    reason = await log.store.read(work)
+    if reason is not None:
+        raise SessionQuarantined(f"session {session_id} is in quarantine: {reason}")
