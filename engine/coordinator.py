@@ -16,7 +16,7 @@ from engine.acquiring import Acquired, acquire
 from engine.claims import Watched
 from engine.doorbell import ELSEWHERE
 from engine.endings import Ending, Quarantined
-from engine.errors import ClaimHeld, SessionDeleted, SessionQuarantined
+from engine.errors import ClaimHeld, SessionDeleted, SessionQuarantined, StoreError
 from engine.execution import Execution
 from engine.node import Node
 
@@ -125,6 +125,9 @@ class Coordinator:
             while slot.woken and not self._stopping:
                 slot.woken = False
                 await self._once(slot)
+        except StoreError as exc:
+            logger.warning("a session can't be claimed: %s", exc, extra={"session_id": slot.session_id})
+            slot.error = exc
         except Exception as exc:
             # a fault of one session stays its own: said loudly, and left to the next sweep
             logger.exception("a session's slot failed", extra={"session_id": slot.session_id})

@@ -32,6 +32,10 @@ class SessionNotFound(FencepostError):
     """No session has this id in this database. The caller's fault: check the id and the file."""
 
 
+class SessionExists(FencepostError):
+    """`create_session` was given an id that is taken. Leave `session_id` out to get a fresh one."""
+
+
 class SessionDeleted(FencepostError):
     """The session was deleted; its tombstone refuses reading on, admission and execution."""
 

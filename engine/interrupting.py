@@ -11,7 +11,7 @@ from engine import events as ev
 from engine.claims import is_free
 from engine.coordinator import Coordinator
 from engine.endings import Interrupted
-from engine.errors import ClaimCancelling, ClaimLost
+from engine.errors import ClaimCancelling, ClaimHeld, ClaimLost
 from engine.execution import Execution
 from engine.log import Published, Stage
 from engine.node import Node
@@ -139,6 +139,34 @@ class Interrupter:
             return Plan(events=events, value=True)
 
         return (await self._node.log.publish(session_id, plan, label="park")).value
+
+    # --- deletion ------------------------------------------------------------------------------------
+
+    async def delete(self, session_id: str) -> None:
+        """Interrupt, then leave a tombstone once there is no claim. Raises `ClaimHeld`, `SessionNotFound`."""
+        while True:
+            answer = await self.interrupt(session_id)
+            if answer is InterruptAnswer.REQUESTED:
+                raise ClaimHeld(
+                    f"{session_id} is still held by another node; it was asked to stop, try again"
+                )
+            published = await self._node.log.publish(
+                session_id, functools.partial(_bury, session_id=session_id), label="session.deleted"
+            )
+            if published.value:
+                return
+            await self._node.clock.sleep(self._node.config.poll_ms / 1000)
+
+
+def _bury(tx: Transaction, row: Claim | None, *, session_id: str) -> Plan[bool]:
+    """The tombstone, if nobody holds the session; cancelling what is pending. True if it is deleted."""
+    if session_of(tx, session_id).deleted:
+        return Plan(value=True)
+    if tx.claim(session_id) is not None:
+        return Plan(value=False)
+    pending = [one for one in tx.inputs(session_id) if one.state == "pending"]
+    cancelled = [ev.InputCancelled(session_id=session_id, input_id=one.input_id) for one in pending]
+    return Plan(events=[*cancelled, ev.SessionDeletedEvent(session_id=session_id)], value=True)
 
 
 def _ask(tx: Transaction, *, session_id: str, asked: bool) -> tuple[_Found, int]:

@@ -55,6 +55,7 @@ class Log:
         self._system = system
         self._config = config
         self._listeners = list(listeners)
+        self._closed = False
         store.observe(self)
 
     # --- StoreObserver -------------------------------------------------------------------------------
@@ -68,6 +69,12 @@ class Log:
 
     def changed_elsewhere(self) -> None:
         """Ring everybody: another process committed something."""
+        self.doorbells.ring_all()
+
+    def close(self) -> None:
+        """End every live subscription, and wake every follower to find the engine closed."""
+        self._closed = True
+        self.live.close()
         self.doorbells.ring_all()
 
     # --- publishing ----------------------------------------------------------------------------------
@@ -160,6 +167,7 @@ class Log:
             session_id,
             after=after,
             follow=follow,
+            closed=lambda: self._closed,
             page=self._config.page_events_max,
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from types import TracebackType
 
@@ -10,7 +11,7 @@ import attrs
 
 from engine.codec import decode_row
 from engine.doorbell import Bell, Doorbells
-from engine.errors import SessionNotFound
+from engine.errors import EngineClosed, SessionNotFound
 from engine.events import SessionDeletedEvent, Stored
 from engine.ports import Reader, Store
 from engine.records import EventRow
@@ -37,17 +38,26 @@ class LogReader:
     `Synced`; with it, it goes on until the session is deleted. It is a plain object, no generator: dropping
     it leaves nothing behind but its doorbell, which the block takes down.
 
-    Raises `SessionNotFound`, `UnknownEvent`, `EventMalformed`, or a `StoreError`.
+    Raises `SessionNotFound`, `UnknownEvent`, `EventMalformed`, `EngineClosed`, or a `StoreError`.
     """
 
     def __init__(
-        self, store: Store, doorbells: Doorbells, session_id: str, *, after: int, follow: bool, page: int
+        self,
+        store: Store,
+        doorbells: Doorbells,
+        session_id: str,
+        *,
+        after: int,
+        follow: bool,
+        page: int,
+        closed: Callable[[], bool],
     ) -> None:
         self.session_id = session_id
         self.seq = after  #: the seq of the latest event handed out
         self._store = store
         self._follow = follow
         self._page = page
+        self._closed = closed
         self._ready: collections.deque[Stored | Synced] = collections.deque()
         self._watermark: int | None = None
         self._synced = False
@@ -74,6 +84,8 @@ class LogReader:
             if self._ended:
                 raise StopAsyncIteration
             self._bell.clear()
+            if self._closed():
+                raise EngineClosed(f"the engine closed; read on from seq {self.seq} with another one")
             more = await self._fill()
             if not self._ready and not self._ended and not more:
                 await self._bell.wait()

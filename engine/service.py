@@ -14,7 +14,7 @@ from engine import events as ev
 from engine.codec import clean_text
 from engine.coordinator import Coordinator
 from engine.endings import Ending
-from engine.errors import ConfigError, EngineClosed, EngineFailed
+from engine.errors import ConfigError, EngineClosed, EngineFailed, SessionExists
 from engine.history import History
 from engine.interrupting import Interrupter
 from engine.limits import EngineConfig
@@ -73,7 +73,7 @@ class Engine:
 
         def plan(tx: Transaction, row: object) -> Plan[None]:
             if tx.session(made) is not None:
-                raise ConfigError(
+                raise SessionExists(
                     f"there is a session {made} already; leave session_id out to get a fresh one"
                 )
             return Plan(events=[created], value=None)
@@ -151,6 +151,14 @@ class Engine:
         )
         return published.value
 
+    async def delete(self, session_id: str) -> None:
+        """Stop the session, cancel its pending input and leave a tombstone: readers end, writes are refused.
+
+        Raises `ClaimHeld` if another node doesn't let go within `interrupt_ms_max`, and `SessionNotFound`.
+        """
+        self._check_open()
+        await self._interrupter.delete(session_id)
+
     # --- execution -----------------------------------------------------------------------------------
 
     def _wake(self, session_id: str) -> None:
@@ -206,7 +214,7 @@ class Engine:
                 "closing took too long; these sessions are left to expire: %s",
                 ", ".join(self.coordinator.active()),
             )
-        self.node.log.live.close()
+        self.node.log.close()
 
 
 class Session:
