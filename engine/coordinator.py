@@ -32,7 +32,7 @@ class Slot:
     woken: bool = True
     watched: Watched | None = None
     execution: Execution | None = None
-    acquired: trio.Event = attrs.field(factory=trio.Event)  #: set once the claim is ours or isn't to be had
+    acquired: trio.Event = attrs.field(factory=trio.Event)  #: unset while the claim is just being acquired
     idle: trio.Event = attrs.field(factory=trio.Event)
     ending: Ending | None = None  #: of the latest execution; None if there was nothing to do
     error: Exception | None = None
@@ -47,6 +47,7 @@ class Coordinator:
         self._context = contextvars.copy_context()
         self._slots: dict[str, Slot] = {}
         self._started = 0
+        self._running = trio.CapacityLimiter(node.config.sessions_running_max)
         self._stopping = False
 
     def active(self) -> tuple[str, ...]:
@@ -72,6 +73,7 @@ class Coordinator:
             return slot
         self._started += 1
         slot = Slot(session_id, self._started, watched=watched)
+        slot.acquired.set()
         self._slots[session_id] = slot
         self._context.run(
             lambda: self._nursery.start_soon(self._run, slot, name=f"{session_id}/slot/{slot.number}")
@@ -124,7 +126,10 @@ class Coordinator:
             await self._node.clock.checkpoint()
             while slot.woken and not self._stopping:
                 slot.woken = False
-                await self._once(slot)
+                # first come, first served: a session that is ready again queues behind those that wait
+                async with self._running:
+                    await self._node.clock.checkpoint()
+                    await self._once(slot)
         except StoreError as exc:
             logger.warning("a session can't be claimed: %s", exc, extra={"session_id": slot.session_id})
             slot.error = exc

@@ -45,6 +45,10 @@ class SessionQuarantined(FencepostError):
     discards it. The message carries the reason."""
 
 
+class NotQuarantined(FencepostError):
+    """`release` or `discard` was asked for a session that is in no quarantine. Nothing was changed."""
+
+
 class InputConflict(FencepostError):
     """An input id was used before for another session or kind. The caller's fault: use a fresh id."""
 
@@ -174,6 +178,11 @@ class SubscriberOverflow(FencepostError):
 class ProviderFault(FencepostError):
     """The provider broke the rules of its port (a delta before its start, two finishes, a call twice).
     The provider's fault: the step fails with this text; the session goes on by the retry rules."""
+
+
+class LocationFailed(FencepostError):
+    """A session's location isn't known here, or opening it raised (``__cause__``). The session's execution
+    fails with this text and its input is parked; `resume` it once the location is mended."""
 
 
 class ToolError(FencepostError):

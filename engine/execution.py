@@ -16,10 +16,11 @@ import trio
 from engine import drain, transactions
 from engine.doorbell import Bell
 from engine.endings import Ending, FailedWith, HandedOver, Succeeded
-from engine.errors import ClaimCancelling, StoreBusy, StoreError, StoreInterrupted
+from engine.errors import ClaimCancelling, LocationFailed, StoreBusy, StoreError, StoreInterrupted
 from engine.history import History
 from engine.keeping import keep
 from engine.lease import Handle
+from engine.locations import Services
 from engine.log import Published, Stage
 from engine.node import Node
 from engine.plan import Plan, PlanFunction
@@ -141,7 +142,11 @@ class Execution:
         exhausted = self._takeovers > self._node.config.takeovers_max
         if (self.row.phase is Phase.UNKNOWN or exhausted) and not await self._recover(exhausted):
             return
-        await self._drain(work)
+        try:
+            async with self._node.locations.use(self._session.location) as services:
+                await self._drain(work, services)
+        except LocationFailed as exc:
+            await self._fail(ErrorInfo(type="location-failed", message=str(exc)))
 
     async def _recover(self, exhausted: bool) -> bool:
         """Settle what a lost execution left open. False if the execution ended with it."""
@@ -158,10 +163,21 @@ class Execution:
         published = await self.publish(plan, after_commit=after_commit, label="recovery")
         return published.value is None
 
-    async def _drain(self, work: trio.Nursery) -> None:
+    async def _fail(self, error: ErrorInfo) -> None:
+        """End the execution between two steps: it can't go on here."""
+        fence = self.handle.fence
+
+        def after_commit(published: Published[None]) -> None:
+            self.ending = FailedWith(error=error)
+
+        await self.publish(
+            lambda tx, row: transactions.fail(tx, fence, error), after_commit=after_commit, label="failed"
+        )
+
+    async def _drain(self, work: trio.Nursery, services: Services) -> None:
         over: Over | None = None
         while True:
-            upcoming = self._prepare(work)
+            upcoming = self._prepare(work, services)
             published = await self._next(over, upcoming)
             if self.runner is not upcoming:
                 upcoming.drop()
@@ -178,11 +194,12 @@ class Execution:
                 case drain.Succeed() | drain.Fail() | drain.HandOver():
                     return
 
-    def _prepare(self, work: trio.Nursery) -> Runner:
+    def _prepare(self, work: trio.Nursery, services: Services) -> Runner:
         upcoming = Runner(
             self._node,
             self.handle,
             self._session,
+            services,
             self._history,
             self.publish,
             self._node.system.ids.new("msg"),

@@ -14,6 +14,7 @@ from engine.endings import Interrupted
 from engine.errors import ClaimCancelling, ClaimHeld, ClaimLost
 from engine.execution import Execution
 from engine.log import Published, Stage
+from engine.metrics import Metrics
 from engine.node import Node
 from engine.plan import Plan, command
 from engine.ports import Reader, Transaction
@@ -46,6 +47,7 @@ class Interrupter:
         if the request itself couldn't be written.
         """
         node = self._node
+        node.log.metrics.count(Metrics.INTERRUPTS)
         with node.clock.scope(node.deadline(node.config.interrupt_ms_max)):
             return await self._interrupt(session_id)
         await node.clock.checkpoint()
@@ -166,7 +168,11 @@ def _bury(tx: Transaction, row: Claim | None, *, session_id: str) -> Plan[bool]:
         return Plan(value=False)
     pending = [one for one in tx.inputs(session_id) if one.state == "pending"]
     cancelled = [ev.InputCancelled(session_id=session_id, input_id=one.input_id) for one in pending]
-    return Plan(events=[*cancelled, ev.SessionDeletedEvent(session_id=session_id)], value=True)
+    return Plan(
+        events=[*cancelled, ev.SessionDeletedEvent(session_id=session_id)],
+        commit=lambda tx, stored: tx.delete_recovery(session_id),
+        value=True,
+    )
 
 
 def _ask(tx: Transaction, *, session_id: str, asked: bool) -> tuple[_Found, int]:

@@ -10,12 +10,14 @@ from typing import Generic, TypeVar
 import attrs
 
 from engine import claims, codec, projections
+from engine.changes import ChangeFeed
 from engine.doorbell import Doorbells
 from engine.errors import AfterCommitFailed, ClaimLost, CommitOutcomeUnknown
 from engine.events import Event, Stored
 from engine.lease import Handle
 from engine.limits import EngineConfig
 from engine.live import LiveFeed
+from engine.metrics import Metrics
 from engine.plan import Plan, PlanFunction, command
 from engine.ports import Listener, Store, System, Transaction
 from engine.reading import LogReader
@@ -47,11 +49,18 @@ class Log:
     """The log of one node. It observes its store, so that every commit rings doorbells and feeds `live`."""
 
     def __init__(
-        self, store: Store, system: System, config: EngineConfig, listeners: Sequence[Listener] = ()
+        self,
+        store: Store,
+        system: System,
+        config: EngineConfig,
+        listeners: Sequence[Listener] = (),
+        metrics: Metrics | None = None,
     ) -> None:
         self.store = store
         self.doorbells = Doorbells(system.clock)
         self.live = LiveFeed(system.clock, config.live_buffer_max)
+        self.changes = ChangeFeed(system.clock)
+        self.metrics = metrics or Metrics()
         self._system = system
         self._config = config
         self._listeners = list(listeners)
@@ -66,15 +75,19 @@ class Log:
             self.doorbells.ring(session_id)
         for item in stored:
             self.live.feed(item)
+        self.changes.note(stored)
+        self.metrics.committed(stored)
 
     def changed_elsewhere(self) -> None:
         """Ring everybody: another process committed something."""
         self.doorbells.ring_all()
+        self.changes.sweep()
 
     def close(self) -> None:
         """End every live subscription, and wake every follower to find the engine closed."""
         self._closed = True
         self.live.close()
+        self.changes.close()
         self.doorbells.ring_all()
 
     # --- publishing ----------------------------------------------------------------------------------
@@ -150,8 +163,10 @@ class Log:
                     try:
                         await listener(item)
                     except Exception:
+                        self.metrics.count(Metrics.LISTENER_FAILURES)
                         logger.exception("a listener failed", extra={"seq": item.seq, "type": item.type})
                 if scope.cancelled_caught:
+                    self.metrics.count(Metrics.LISTENER_FAILURES)
                     logger.warning(
                         "a listener took longer than listener_ms_max",
                         extra={"seq": item.seq, "type": item.type},

@@ -1,23 +1,14 @@
-"""What the parts of one node share: its log, its surroundings, its bounds, its services."""
+"""What the parts of one node share: its log, its surroundings, its bounds, its locations."""
 
 from __future__ import annotations
-
-from collections.abc import Mapping
 
 import attrs
 import trio
 
 from engine.limits import EngineConfig
+from engine.locations import Locations
 from engine.log import Log
-from engine.ports import Clock, Provider, System, Tool
-
-
-@attrs.frozen(kw_only=True)
-class Services:
-    """The provider and the tools that a session's location selects."""
-
-    provider: Provider
-    tools: Mapping[str, Tool]
+from engine.ports import Clock, System
 
 
 @attrs.define(kw_only=True)
@@ -28,8 +19,9 @@ class Node:
     log: Log
     system: System
     config: EngineConfig
-    services: Services
+    locations: Locations
     tool_nursery: trio.Nursery
+    tool_limit: trio.CapacityLimiter
 
     @property
     def clock(self) -> Clock:

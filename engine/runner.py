@@ -16,6 +16,7 @@ from engine.codec import clean_text, decode_row
 from engine.events import Stored
 from engine.history import History
 from engine.lease import Handle
+from engine.locations import Services
 from engine.log import Published
 from engine.node import Node
 from engine.plan import Plan
@@ -58,6 +59,7 @@ class Runner:
         node: Node,
         handle: Handle,
         session: SessionRow,
+        services: Services,
         history: History,
         publish: Publisher,
         message_id: str,
@@ -67,6 +69,7 @@ class Runner:
         self._node = node
         self._handle = handle
         self._session = session
+        self._services = services
         self._history = history
         self._publish = publish
         self._attempt = 1
@@ -74,6 +77,7 @@ class Runner:
         self._begun = False
         self._reader: Scope | None = None
         self._tools: dict[str, ToolTask] = {}
+        self._tool_limit = trio.CapacityLimiter(node.config.tools_per_session_max)
         self._send, self._receive = trio.open_memory_channel[step.StepInput](node.config.provider_buffer_max)
 
     # --- before and at the commit that opens the step ------------------------------------------------
@@ -86,7 +90,7 @@ class Runner:
         """In the hop of the commit that stored `step.started`: the step exists, its request may open."""
         self.state = step.StepState(
             facts=facts.StepFacts(session_id=self._session.session_id, message_id=self.message_id),
-            tools=frozenset(self._node.services.tools),
+            tools=frozenset(self._services.tools),
             tools_allowed=tools_allowed,
         )
         self._attempt = attempt
@@ -161,7 +165,16 @@ class Runner:
     # --- tools ---------------------------------------------------------------------------------------
 
     def _prepare(self, call: ev.ToolCalled) -> ToolTask:
-        task = ToolTask(self._node, self._handle, self._session.location, call, self._post, self._show)
+        task = ToolTask(
+            self._node,
+            self._handle,
+            self._services.tools[call.name],
+            self._session.location,
+            self._tool_limit,
+            call,
+            self._post,
+            self._show,
+        )
         self._tools[call.call_id] = task
         self._node.tool_nursery.start_soon(
             task.run, name=f"{self._session.session_id}/tool/{self.message_id}/{call.call_id}"
@@ -247,7 +260,7 @@ class Runner:
         clock = self._node.clock
         try:
             with clock.scope(clock.monotonic() + idle_s) as idle:
-                async with self._node.services.provider.open(request) as events:
+                async with self._services.provider.open(request) as events:
                     async for event in events:
                         await clock.checkpoint()
                         await self._send.send(event)
@@ -263,7 +276,7 @@ class Runner:
         assert self.state is not None
         specs = [
             ToolSpec(name=tool.name, description=tool.description, schema=tool.schema)
-            for tool in self._node.services.tools.values()
+            for tool in self._services.tools.values()
         ]
         return Request(
             session_id=session.session_id,

@@ -12,6 +12,7 @@ from engine import transactions
 from engine.endings import Ending, HandedOver, Interrupted, Lost, Quarantined, Unsettled
 from engine.errors import ClaimCancelling, ClaimLost, FencepostError, SettlementFailed, StoreError
 from engine.log import Published, Stage
+from engine.metrics import Metrics
 from engine.node import Node
 from engine.plan import PlanFunction
 from engine.records import Claim, Phase
@@ -44,6 +45,7 @@ class Settler:
             except ClaimCancelling:  # an interrupt met a shutdown: the durable phase wins
                 return await self._as_interrupted(held)
         except ClaimLost as exc:
+            self._node.log.metrics.count(Metrics.CLAIMS_LOST)
             logger.info("the claim is lost; its successor goes on", extra=execution.fields())
             return Lost(reason=str(exc))
         except (StoreError, SettlementFailed) as exc:

@@ -35,7 +35,9 @@ class ToolTask:
         self,
         node: Node,
         handle: Handle,
+        tool: Tool,
         location: str | None,
+        limit: trio.CapacityLimiter,
         call: ev.ToolCalled,
         post: Callable[[StepInput], Awaitable[None]],
         show: Callable[[Progress], None],
@@ -46,6 +48,8 @@ class ToolTask:
         self.finished = trio.Event()
         self._node = node
         self._handle = handle
+        self._tool = tool
+        self._limit = limit
         self._location = location
         self._post = post
         self._show = show
@@ -90,22 +94,23 @@ class ToolTask:
                 self._scope = scope
                 if self._cancelled:
                     return
-                self._handle.check()
-                self.started = True
-                self.outcome = await self._outcome()
+                async with self._limit, self._node.tool_limit:
+                    await self._node.clock.checkpoint()
+                    self._handle.check()
+                    self.started = True
+                    self.outcome = await self._outcome()
         except ClaimLost:
             logger.info("a tool wasn't started: its claim is lost", extra=self._fields())
         except Exception:
             logger.exception("the clean-up of a cancelled tool failed", extra=self._fields())
 
     async def _outcome(self) -> Terminal:
-        tool = self._node.services.tools[self.call.name]
-        problem = invalid_input(tool, self.call.input)
+        problem = invalid_input(self._tool, self.call.input)
         if problem is not None:
             self.started = False
             return self._failed(ErrorInfo(type="invalid-input", message=problem), "not_run")
         try:
-            output = await tool.handler(self._context(), self.call.input)
+            output = await self._tool.handler(self._context(), self.call.input)
             return self._succeeded(output)
         except ToolError as exc:
             return self._failed(describe(exc), "failed")

@@ -136,6 +136,18 @@ def _settle_recovery(tx: Transaction, session_id: str, stored: Sequence[ev.Store
     tx.put_recovery(attrs.evolve(row, wake_pending=False, takeovers=0 if good else row.takeovers))
 
 
+def fail(tx: Transaction, fence: Fence, error: ErrorInfo) -> Plan[None]:
+    """End an execution that can't go on and has no open step: park what is pending, and clear."""
+    session_id = fence.session_id
+    failed = ev.ExecutionFailed(session_id=session_id, error=error, parked_through=tx.latest_seq(session_id))
+
+    def commit(tx: Transaction, stored: Sequence[ev.Stored]) -> None:
+        command(tx, session_id, Clear(fence=fence))
+        tx.delete_recovery(session_id)
+
+    return Plan(events=[failed], commit=commit, value=None)
+
+
 # --- acquiring ---------------------------------------------------------------------------------------
 
 

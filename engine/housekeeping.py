@@ -1,0 +1,104 @@
+"""What keeps a database in order beside execution: lifting a quarantine, purging tombstones, replaying."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import attrs
+
+from engine import projections
+from engine.admission import live_session
+from engine.errors import NotQuarantined, ReplayDiverged
+from engine.events import SessionCreated, SessionDeletedEvent, Stored
+from engine.limits import EngineConfig
+from engine.log import row_of
+from engine.plan import Plan
+from engine.ports import Reader, Transaction
+from engine.records import RecoveryRow
+
+PAGE = 1_000
+
+
+# --- quarantine --------------------------------------------------------------------------------------
+
+
+def quarantine_of(tx: Reader, session_id: str) -> RecoveryRow:
+    """The row that keeps a session in quarantine. Raises `NotQuarantined`."""
+    row = tx.recovery(session_id)
+    if row is None or row.recovery_error is None:
+        raise NotQuarantined(f"session {session_id} is in no quarantine")
+    return row
+
+
+def release(tx: Transaction, session_id: str) -> Plan[None]:
+    """Lift a quarantine: the error and the count of take-overs are forgotten.
+
+    If the log shows an open step, the next acquire starts in phase `unknown` and settles it.
+    """
+    live_session(tx, session_id)
+    row = quarantine_of(tx, session_id)
+    lifted = attrs.evolve(row, recovery_error=None, takeovers=0, wake_pending=True)
+    return Plan(commit=lambda tx, stored: tx.put_recovery(lifted), value=None)
+
+
+# --- purging -----------------------------------------------------------------------------------------
+
+
+def tombstones(tx: Reader, before_ms: int) -> list[str]:
+    """Sessions whose deletion was written before that wall time, in milliseconds."""
+    found: list[str] = []
+    after = ""
+    while page := tx.sessions(after, PAGE):
+        after = page[-1].session_id
+        for session in page:
+            buried = (
+                tx.latest_event(session.session_id, SessionDeletedEvent.type) if session.deleted else None
+            )
+            if buried is not None and buried.created < before_ms:
+                found.append(session.session_id)
+    return found
+
+
+def erase(tx: Transaction, session_id: str) -> bool:
+    """Erase the rows of one tombstone; its fence stays, so that generations never start again."""
+    session = tx.session(session_id)
+    if session is None or not session.deleted:
+        return False
+    tx.erase_session(session_id)
+    return True
+
+
+# --- replaying ---------------------------------------------------------------------------------------
+
+
+def replay(tx: Transaction, stored: Sequence[Stored], config: EngineConfig) -> int:
+    """Write events as they were stored elsewhere, for sessions that nobody executes here.
+
+    An identical event that is already there is accepted silently. Returns how many were new. Raises
+    `ReplayDiverged` for anything else than an exact continuation; then nothing is changed.
+    """
+    return sum(_replay_one(tx, item, config) for item in stored)
+
+
+def _replay_one(tx: Transaction, item: Stored, config: EngineConfig) -> bool:
+    session_id, where = item.event.session_id, f"{item.event.session_id} seq {item.seq}"
+    if tx.claim(session_id) is not None:
+        raise ReplayDiverged(f"{session_id} is claimed: only sessions that nobody executes can be replayed")
+    row = row_of(item, config)
+    latest = tx.latest_seq(session_id)
+    if item.seq <= latest:
+        if tx.events(session_id, item.seq - 1, 1) != [row]:
+            raise ReplayDiverged(f"{item.type} at {where} differs from the event that is stored there")
+        return False
+    if item.seq != latest + 1:
+        raise ReplayDiverged(f"{item.type} at {where} leaves a gap: the log ends at {latest}")
+    if (item.seq == 0) != isinstance(item.event, SessionCreated):
+        raise ReplayDiverged(f"{item.type} at {where}: a session begins with its creation, and only there")
+    known = tx.event_by_id(item.event_id)
+    if known is not None:
+        raise ReplayDiverged(
+            f"{item.type} at {where} has the id of {known.session_id} seq {known.seq}: {item.event_id}"
+        )
+    projections.project(tx, item)
+    tx.append_event(row)
+    return True

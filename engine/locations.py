@@ -1,0 +1,118 @@
+"""Locations: what a session's `location` selects, opened once and shared by the sessions that use it.
+
+A context manager must be left by the task that entered it, so each open location has a task of its own, which
+holds it until the last user left.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+
+import attrs
+import trio
+
+from engine.errors import ConfigError, LocationFailed
+from engine.ports import Clock, Provider, Tool
+
+logger = logging.getLogger("fencepost.locations")
+
+
+@attrs.frozen(kw_only=True)
+class Services:
+    """The provider and the tools that a location offers."""
+
+    provider: Provider
+    tools: Mapping[str, Tool]
+
+
+def services(provider: Provider, tools: tuple[Tool, ...] | list[Tool] = ()) -> Services:
+    """`Services` with the tools by name. Raises `ConfigError` if two share one."""
+    named: dict[str, Tool] = {}
+    for tool in tools:
+        if tool.name in named:
+            raise ConfigError(f"two tools are named {tool.name!r}; give each a name of its own")
+        named[tool.name] = tool
+    return Services(provider=provider, tools=named)
+
+
+OpenLocation = Callable[[str], AbstractAsyncContextManager[Services]]
+"""Opens a named location; entered once while sessions use it, left when the last of them is done."""
+
+
+@attrs.define(eq=False)
+class _Place:
+    """One location, open or being opened. `opened` is set once `services` or `error` is known."""
+
+    users: int = 0
+    opened: trio.Event = attrs.field(factory=trio.Event)
+    empty: trio.Event = attrs.field(factory=trio.Event)
+    services: Services | None = None
+    error: Exception | None = None
+
+
+class Locations:
+    """The locations of one node. Sessions without a location get `default`."""
+
+    def __init__(
+        self, nursery: trio.Nursery, clock: Clock, default: Services, open_location: OpenLocation | None
+    ) -> None:
+        self._nursery = nursery
+        self._clock = clock
+        self._default = default
+        self._open = open_location
+        self._places: dict[str, _Place] = {}
+        self._opened = 0
+
+    @contextlib.asynccontextmanager
+    async def use(self, location: str | None) -> AsyncIterator[Services]:
+        """The services of a location while the block lasts. Raises `LocationFailed`."""
+        if location is None or self._open is None:
+            if location is not None:
+                raise LocationFailed(f"location {location!r} isn't known: this engine was opened without any")
+            yield self._default
+            return
+        place = self._enter(location, self._open)
+        try:
+            await place.opened.wait()
+            await self._clock.checkpoint()
+            if place.services is None:
+                raise LocationFailed(f"location {location!r} can't be opened: {place.error}") from place.error
+            yield place.services
+        finally:
+            self._leave(location, place)
+
+    def _enter(self, location: str, opener: OpenLocation) -> _Place:
+        place = self._places.get(location)
+        if place is None:
+            place = self._places[location] = _Place()
+            self._opened += 1
+            self._nursery.start_soon(
+                self._hold, location, place, opener, name=f"location/{location}/{self._opened}"
+            )
+        place.users += 1
+        return place
+
+    def _leave(self, location: str, place: _Place) -> None:
+        place.users -= 1
+        if place.users == 0:
+            place.empty.set()
+            # whoever comes next opens it afresh, even while this one is still being closed
+            if self._places.get(location) is place:
+                del self._places[location]
+
+    async def _hold(self, location: str, place: _Place, opener: OpenLocation) -> None:
+        try:
+            await self._clock.checkpoint()
+            async with opener(location) as place.services:
+                place.opened.set()
+                await place.empty.wait()
+                await self._clock.checkpoint()
+        except Exception as exc:
+            place.error = exc
+            if place.services is not None:
+                logger.exception("closing a location failed", extra={"location": location})
+        finally:
+            place.opened.set()
