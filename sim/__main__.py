@@ -1,0 +1,124 @@
+"""`python -m sim`: run scenario files through the simulator, and check them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.text import Text
+
+from sim.run import Result, run_scenario
+from sim.scenario import Problem, Scenario, ScenarioError, check_scenario, load_scenario
+from sim.tape import Tape
+
+HELD, BROKEN, BAD_INPUT = 0, 1, 2
+
+Paths = tuple[Path, ...]
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def main() -> None:
+    """Run Fencepost's engine in a deterministic world, and say what held.
+
+    Exit status: 0 all held, 1 something broke, 2 bad input.
+    """
+
+
+@main.command()
+@click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print a list of objects instead of lines.")
+@click.option("--seed", type=int, help="Fill the tape from this seed; without it, first in is first out.")
+@click.option("--check-determinism", is_flag=True, help="Run each scenario twice and compare every step.")
+def run(paths: Paths, as_json: bool, seed: int | None, check_determinism: bool) -> None:
+    """Run scenario files, or all of a folder's, and judge each by its expectations and the invariants."""
+    scenarios = [_load(path) for path in _files(paths)]
+    out = Console(highlight=False, soft_wrap=True)
+    results: list[Result] = []
+    for scenario in scenarios:
+        result = run_scenario(
+            scenario,
+            Tape.fifo if seed is None else lambda: Tape.seeded(seed),
+            check_determinism=check_determinism,
+        )
+        results.append(result)
+        if not as_json:
+            _print(out, result)
+    broken = sum(result.verdict == "broken" for result in results)
+    if as_json:
+        click.echo(json.dumps([result.as_json() for result in results], indent=2))
+    else:
+        gates = sum(result.gates for result in results)
+        out.print(f"{len(results) - broken} held, {broken} broken, {gates} gates")
+    sys.exit(BROKEN if broken else HELD)
+
+
+@main.command()
+@click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print a list of problems instead of lines.")
+def check(paths: Paths, as_json: bool) -> None:
+    """Validate scenario files without running them."""
+    files = _files(paths)
+    problems = [problem for path in files for problem in check_scenario(path)]
+    if as_json:
+        click.echo(json.dumps([_problem_json(problem) for problem in problems], indent=2))
+    else:
+        for problem in problems:
+            click.echo(str(problem))
+        click.echo(f"{len(files)} files, {len(problems)} problems")
+    sys.exit(BAD_INPUT if problems else HELD)
+
+
+def _files(paths: Paths) -> list[Path]:
+    """The scenario files that the paths name, folders expanded and sorted."""
+    found: list[Path] = []
+    for path in paths:
+        if path.is_dir():
+            inside = sorted(path.rglob("*.toml"))
+            if not inside:
+                _refuse(f"{path}: no scenario file (*.toml) in this folder")
+            found += inside
+        elif path.is_file():
+            found.append(path)
+        else:
+            _refuse(f"{path}: there is no such file or folder")
+    return list(dict.fromkeys(found))
+
+
+def _load(path: Path) -> Scenario:
+    try:
+        return load_scenario(path)
+    except ScenarioError as exc:
+        _refuse(str(exc))
+        raise AssertionError from exc
+
+
+def _refuse(message: str) -> None:
+    click.echo(message, err=True)
+    sys.exit(BAD_INPUT)
+
+
+def _print(out: Console, result: Result) -> None:
+    mark = Text("held  ", style="green") if result.verdict == "held" else Text("BROKEN", style="bold red")
+    facts = f"{result.gates:>5} gates {result.virtual_s:>8.1f} s {result.digest[:8]}"
+    out.print(mark, facts, Text(result.scenario.name, style="bold"))
+    for violation in result.violations:
+        out.print(Text(f"       {violation}"))
+        for entry in violation.around:
+            out.print(Text(f"         {entry}", style="dim"))
+
+
+def _problem_json(problem: Problem) -> dict[str, object]:
+    return {
+        "file": str(problem.file),
+        "line": problem.line,
+        "key": problem.key,
+        "message": problem.message,
+        "hint": problem.hint,
+    }
+
+
+if __name__ == "__main__":
+    main()

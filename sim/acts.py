@@ -1,0 +1,203 @@
+"""What happens in a run: clients' actions and faults, each a task that waits for its moment."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from engine.api import Engine
+from engine.errors import FencepostError
+from engine.records import Claim
+from sim.gate import Node, NodeState
+from sim.kernel import ns_at
+from sim.ledger import FaultApplied, InterruptAnswered
+from sim.node import Life, SimNode
+from sim.scenario import DONE, Action, After, Fault
+from sim.triggers import Trip
+
+if TYPE_CHECKING:
+    from sim.world import World
+
+TAKE_OVER_LOOKS_S = 0.1
+TAKE_OVER_LEASES_MAX = 10
+
+
+class Act:
+    """One action or fault, from its arming to its end."""
+
+    def __init__(self, world: World, spec: Action | Fault, number: int) -> None:
+        self.world = world
+        self.spec = spec
+        kind = spec.do if isinstance(spec, Action) else spec.kind
+        self.name = spec.as_ or f"{kind}-{number}"
+        self.over = False
+        self._asked: Node | None = None  #: the incarnation whose front door a client is at
+        self.trip: Trip | None = None
+        if spec.when is not None and not isinstance(spec.when, After):
+            named = getattr(spec.when, "session", None)
+            self.trip = world.triggers.arm(self.name, spec.when, named and world.session_id(named))
+
+    @property
+    def pending(self) -> bool:
+        """Whether it is under way, or will come by itself."""
+        return not self.over and (self.trip is None or self.trip.fired)
+
+    @property
+    def stranded(self) -> bool:
+        """Whether a client waits for a node that lost its power: no answer ever comes."""
+        return not self.over and self._asked is not None and self._asked.state is NodeState.DEAD
+
+    async def give_up(self) -> None:
+        """The client of a dead node goes its way, without an answer."""
+        self.over = True
+        await self.world.ended(self.name)
+
+    @property
+    def node(self) -> SimNode:
+        """The node it acts on."""
+        return self.world.nodes[self.spec.node]
+
+    async def run(self) -> None:
+        """The task."""
+        with self.world.kernel.ending():
+            await self._wait()
+            self.world.ledger.fired.setdefault(self.name, self.world.moment())
+            if isinstance(self.spec, Action):
+                answer = await self._act(self.spec)
+                self.world.ledger.answers[self.name] = answer
+            else:
+                await self._strike(self.spec)
+            self.over = True
+            await self.world.ended(self.name)
+
+    async def _wait(self) -> None:
+        world, when = self.world, self.spec.when
+        if self.trip is not None:
+            await world.triggers.wait(self.trip)
+        elif isinstance(when, After):
+            await world.wait_ended(when.after)
+            await world.sleep(when.delay_s)
+        else:
+            await world.kernel.sleep_until(ns_at(self.spec.at_s or 0.0), node=world.kernel.world)
+
+    # --- clients -------------------------------------------------------------------------------------
+
+    async def _act(self, action: Action) -> str:
+        if action.do == "start":
+            if self.node.life is Life.DOWN:
+                self.node.start()
+            return DONE
+        self._asked = self.node.node
+        if not self.node.booted.is_set():
+            await self.node.booted.wait()
+            await self.world.kernel.gate("booted", node=self.world.kernel.world)
+        engine, self._asked = self.node.engine, self.node.node
+        if engine is None:
+            return "EngineClosed"
+        try:
+            return await self._call(engine, action)
+        except FencepostError as exc:
+            return type(exc).__name__
+
+    async def _call(self, engine: Engine, action: Action) -> str:
+        session_id = "" if action.session is None else self.world.session_id(action.session)
+        match action.do:
+            case "send":
+                await engine.send(
+                    session_id,
+                    action.text or "",
+                    delivery=action.delivery or "steer",
+                    input_id=action.input,
+                )
+            case "interrupt":
+                return await self._interrupt(engine, session_id)
+            case "resume":
+                await engine.resume(session_id)
+            case "wake":
+                engine.coordinator.wake(session_id)
+            case "cancel_input":
+                assert action.input is not None
+                await engine.cancel_input(session_id, action.input)
+            case "shutdown":
+                await self.node.shut_down()
+            case "delete":
+                await engine.delete(session_id)
+            case "start":
+                raise AssertionError("a node is started without its engine")
+        return DONE
+
+    async def _interrupt(self, engine: Engine, session_id: str) -> str:
+        world = self.world
+        claim = world.database.history.claim_before(session_id, world.trace.count)
+        answer = str(await engine.interrupt(session_id))
+        world.ledger.interrupts.append(
+            InterruptAnswered(
+                moment=world.moment(),
+                session_id=session_id,
+                execution_id=None if claim is None else claim.execution_id,
+                answer=answer,
+            )
+        )
+        return answer
+
+    # --- faults --------------------------------------------------------------------------------------
+
+    async def _strike(self, fault: Fault) -> None:
+        node, world = self.node, self.world
+        if node.life is Life.DOWN and fault.kind != "clock_step":
+            return
+        start = world.moment()
+        world.trace.record("fault", node.name, "", fault.kind, name=self.name)
+        match fault.kind:
+            case "cancel":
+                node.cancel()
+                await self._restart(fault)
+            case "power_cut":
+                node.cut_power()
+                await self._restart(fault)
+            case "stall":
+                node.pause()
+                await world.sleep(fault.for_s or 0.0)
+                node.resume()
+            case "take_over":
+                node.pause()
+                await self._until_taken_over(fault)
+                node.resume()
+            case "suspend":
+                node.suspend()
+                await world.sleep(fault.for_s or 0.0)
+                node.wake_up()
+            case "clock_step":
+                node.wall.adjust(world.kernel.now_ns, fault.by_ms or 0)
+        world.ledger.faults.append(
+            FaultApplied(
+                moment=start,
+                name=self.name,
+                kind=fault.kind,
+                node=node.name,
+                until_ms=world.kernel.now_ms,
+            )
+        )
+
+    async def _restart(self, fault: Fault) -> None:
+        if fault.for_s:
+            await self.world.sleep(fault.for_s)
+            if self.node.life is Life.DOWN:
+                self.node.start()
+
+    async def _until_taken_over(self, fault: Fault) -> None:
+        """Wait until no claim that the node held is still its own."""
+        world = self.world
+        held = [claim for claim in self._claims(fault) if world.owner_of(claim) == self.node.name]
+        lease_s = world.scenario.engine_config().lease_ms / 1000
+        until = world.kernel.now_ns + TAKE_OVER_LEASES_MAX * ns_at(lease_s)
+        while world.kernel.now_ns < until:
+            now = [claim.execution_id for claim in self._claims(fault)]
+            if not any(claim.execution_id in now for claim in held):
+                return
+            await world.sleep(TAKE_OVER_LOOKS_S)
+
+    def _claims(self, fault: Fault) -> list[Claim]:
+        claims = self.world.database.reader().claims("", 1_000)
+        if fault.session is None:
+            return claims
+        return [claim for claim in claims if claim.session_id == self.world.session_id(fault.session)]

@@ -1,0 +1,213 @@
+"""The invariants that need a run's trace; those that any database shows are in `engine.verify`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from engine import events as ev
+from engine.records import Claim
+from sim.history import Commit
+from sim.ledger import Opened, ToolStarted
+from sim.record import Record
+from sim.verdict import Violation
+
+FREED = 1
+"""`expires_at` up to this was given away by its holder."""
+
+DELAYS = ("stall", "take_over", "suspend", "power_cut", "cancel", "store")
+
+
+def _at(record: Record, commit: Commit, rule: str, session_id: str, sentence: str) -> Violation:
+    return Violation(
+        rule=rule,
+        sentence=sentence,
+        session=session_id,
+        node=commit.node,
+        true_ms=commit.true_ms,
+        clocks=record.clocks_at(commit.true_ms),
+        around=record.around(commit.entry),
+    )
+
+
+def i2(record: Record) -> Iterator[Violation]:
+    """While clocks are in the band and nothing delays an owner, nobody else takes its live claim."""
+    if record.run.config_error is not None:
+        return  # no engine ever opened
+    config = record.run.scenario.engine_config()
+    if any(fault.kind in DELAYS for fault in record.run.scenario.faults):
+        return
+    for commit in record.commits:
+        for seen in commit.claims:
+            before, after = seen.before, seen.after
+            if before is None or before.expires_at <= FREED:
+                continue
+            taken = after is not None and after.execution_id != before.execution_id
+            if taken and _in_band(record, commit.true_ms, config.clock_skew_ms_max):
+                yield _at(
+                    record,
+                    commit,
+                    "I2",
+                    seen.session_id,
+                    f"{commit.node} took over {before.execution_id}, which was live and kept its claim",
+                )
+
+
+def _in_band(record: Record, until_ms: float, width_ms: int) -> bool:
+    """Whether one band of this width holds every clock's error from the start on."""
+    moments = sorted({0.0, until_ms, *(c.true_ms for c in record.commits if c.true_ms <= until_ms)})
+    errors = [shown - ms for ms in moments for shown in record.clocks_at(ms).values()]
+    return not errors or max(errors) - min(errors) <= width_ms
+
+
+def i3(record: Record) -> Iterator[Violation]:
+    """By the `now` of its transaction, an expired claim is never renewed or written under; lost stays lost;
+    no request or tool starts on a running node after its claim was taken over."""
+    for commit in record.commits:
+        for seen in commit.claims:
+            yield from _written_under_expired(record, commit, seen.session_id, seen.before, seen.after)
+    yield from _lost_stays_lost(record)
+    starts: list[Opened | ToolStarted] = [*record.run.ledger.opened, *record.run.ledger.tools]
+    for start in starts:
+        yield from _started_after_takeover(record, start)
+
+
+def _written_under_expired(
+    record: Record, commit: Commit, session_id: str, before: Claim | None, after: Claim | None
+) -> Iterator[Violation]:
+    if before is None or before.expires_at > max(commit.now_ms, FREED):
+        return
+    late = commit.now_ms - before.expires_at
+    renewed = (
+        after is not None and after.execution_id == before.execution_id and after.version > before.version
+    )
+    wrote = any(row.execution_id == before.execution_id for row in commit.events)
+    if renewed or wrote:
+        what = "renewed" if renewed and not wrote else "wrote under"
+        yield _at(
+            record,
+            commit,
+            "I3",
+            session_id,
+            f"{commit.node} {what} the claim of {before.execution_id} {late} ms after it had expired",
+        )
+
+
+def _lost_stays_lost(record: Record) -> Iterator[Violation]:
+    lost: dict[str, int] = {}
+    for commit in record.commits:
+        for seen in commit.claims:
+            before, after = seen.before, seen.after
+            if before is not None and (after is None or after.execution_id != before.execution_id):
+                own = any(row.execution_id == before.execution_id for row in commit.events)
+                if after is not None or not own:
+                    lost.setdefault(before.execution_id, commit.entry)
+        for row in commit.events:
+            if row.execution_id in lost and lost[row.execution_id] < commit.entry:
+                yield _at(
+                    record,
+                    commit,
+                    "I3",
+                    row.session_id,
+                    f"{commit.node} wrote {row.type} for {row.execution_id}, which had lost its claim",
+                )
+
+
+def _started_after_takeover(record: Record, start: Opened | ToolStarted) -> Iterator[Violation]:
+    node = record.run.nodes[start.node.rpartition(".")[0]]
+    if node.suspended:
+        return  # its monotonic clock stood still: only the fence in the database knows
+    row = record.claim_before(start.session_id, start.moment)
+    if row is None or row.execution_id == start.execution_id:
+        return
+    what = f"called {start.tool}" if isinstance(start, ToolStarted) else "opened a request"
+    yield Violation(
+        rule="I3",
+        sentence=f"{start.node} {what} for {start.execution_id} after {row.execution_id} had taken over",
+        session=start.session_id,
+        node=start.node,
+        true_ms=start.moment.true_ms,
+        clocks=start.moment.clocks,
+        around=record.around(start.moment.entry),
+    )
+
+
+def i6(record: Record) -> Iterator[Violation]:
+    """A local tool starts at most once per call, and only after its `tool.called` is committed."""
+    started: dict[tuple[str, str], ToolStarted] = {}
+    for start in record.run.ledger.tools:
+        key = (start.message_id, start.call_id)
+        called = any(
+            isinstance(item.event, ev.ToolCalled)
+            and (item.event.assistant_message_id, item.event.call_id) == key
+            and item.commit.entry < start.moment.entry
+            for item in record.happened.get(start.session_id, [])
+        )
+        wrong = "a second time" if key in started else None if called else "before its call was committed"
+        started[key] = start
+        if wrong is not None:
+            yield Violation(
+                rule="I6",
+                sentence=f"{start.node} started tool {start.tool} for call {start.call_id} {wrong}",
+                session=start.session_id,
+                node=start.node,
+                true_ms=start.moment.true_ms,
+                clocks=start.moment.clocks,
+                around=record.around(start.moment.entry),
+            )
+
+
+def i7(record: Record) -> Iterator[Violation]:
+    """Every session comes to rest while a node is there that could take it up."""
+    run = record.run
+    if run.ended is not None:
+        yield Violation(rule="I7", sentence=f"the run couldn't go on: {run.ended}")
+    elif run.unrest is not None:
+        yield Violation(
+            rule="I7", sentence=f"the world never came to rest: {run.unrest}", true_ms=run.virtual_ms
+        )
+
+
+def i9(record: Record) -> Iterator[Violation]:
+    """After each hop the publisher's memory equals the fold of its step's committed events."""
+    for moment, session_id, node, sentence in record.run.ledger.breaches:
+        yield Violation(
+            rule="I9",
+            sentence=sentence,
+            session=session_id,
+            node=node,
+            true_ms=moment.true_ms,
+            clocks=moment.clocks,
+            around=record.around(moment.entry),
+        )
+
+
+def i12(record: Record) -> Iterator[Violation]:
+    """After an interrupt was answered `settled` that execution writes nothing; once one was asked for, the
+    turn isn't resumed, by whoever holds the claim."""
+    for answered in record.run.ledger.interrupts:
+        if answered.answer != "settled" or answered.execution_id is None:
+            continue
+        for item in record.happened.get(answered.session_id, []):
+            late = item.commit.entry > answered.moment.entry
+            if late and item.row.execution_id == answered.execution_id:
+                yield _at(
+                    record,
+                    item.commit,
+                    "I12",
+                    answered.session_id,
+                    f"{item.row.type} was written after the interrupt had been answered settled",
+                )
+    for commit in record.commits:
+        asked = {s.session_id for s in commit.claims if s.before and s.before.interrupt_seq is not None}
+        for row in commit.events:
+            if row.session_id in asked and row.type in (ev.StepStarted.type, ev.InputPromoted.type):
+                yield _at(
+                    record,
+                    commit,
+                    "I12",
+                    row.session_id,
+                    f"{commit.node} wrote {row.type} although an interrupt had been asked for",
+                )
+
+
+TRACE_CHECKS = (i2, i3, i6, i7, i9, i12)

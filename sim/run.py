@@ -1,0 +1,105 @@
+"""Runs one scenario and judges it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import attrs
+
+from sim.checks import check_invariants
+from sim.expectations import check_expectations
+from sim.record import Record
+from sim.scenario import Scenario
+from sim.tape import Tape
+from sim.trace import Entry, explain, first_difference
+from sim.verdict import Violation
+from sim.world import World
+
+WINDOWS = ("before_commit", "after_commit", "notify", "after_notify")
+
+
+@attrs.frozen(kw_only=True)
+class Result:
+    """One scenario's outcome. `windows` are the named windows that occurred, `window_events` where."""
+
+    scenario: Scenario
+    violations: list[Violation]
+    digest: str
+    gates: int
+    windows: list[str]
+    window_events: dict[str, list[str]]
+    virtual_s: float
+    wall_s: float
+    entries: list[Entry] = attrs.field(repr=False)
+
+    @property
+    def verdict(self) -> str:
+        """`held` or `broken`."""
+        return "broken" if self.violations else "held"
+
+    def as_json(self) -> dict[str, object]:
+        """For `--json`."""
+        return {
+            "name": self.scenario.name,
+            "file": self.scenario.file,
+            "proves": self.scenario.proves,
+            "verdict": self.verdict,
+            "violations": [violation.as_json() for violation in self.violations],
+            "digest": self.digest,
+            "gates": self.gates,
+            "windows": self.windows,
+            "window_events": self.window_events,
+            "virtual_s": self.virtual_s,
+            "wall_s": self.wall_s,
+        }
+
+
+def run_scenario(
+    scenario: Scenario,
+    make_tape: Callable[[], Tape] = Tape.fifo,
+    *,
+    check_determinism: bool = False,
+) -> Result:
+    """Run a scenario from a tape and judge it; with `check_determinism`, run it twice and compare."""
+    began = time.perf_counter()
+    run = World(scenario, make_tape()).run()
+    try:
+        record = Record(run)
+        violations = [*_unfired(run.unfired), *check_expectations(record), *check_invariants(record)]
+        if run.config_error is not None and scenario.config_refused is None:
+            violations.append(Violation(rule="config", sentence=str(run.config_error)))
+        if check_determinism:
+            violations += _twice(scenario, make_tape, run.trace.entries)
+        seen = run.ledger.windows
+        return Result(
+            scenario=scenario,
+            violations=violations,
+            digest=run.trace.digest(),
+            gates=run.gates,
+            windows=[window for window in WINDOWS if any(window in found for found in seen.values())],
+            window_events={kind: [w for w in WINDOWS if w in found] for kind, found in sorted(seen.items())},
+            virtual_s=run.virtual_ms / 1000,
+            wall_s=round(time.perf_counter() - began, 4),
+            entries=run.trace.entries,
+        )
+    finally:
+        run.close()
+
+
+def _unfired(names: list[str]) -> list[Violation]:
+    return [
+        Violation(rule="expect", sentence=f"{name} never happened: the moment it waits for never came")
+        for name in names
+    ]
+
+
+def _twice(scenario: Scenario, make_tape: Callable[[], Tape], first: list[Entry]) -> list[Violation]:
+    again = World(scenario, make_tape()).run()
+    try:
+        difference = first_difference(first, again.trace.entries)
+    finally:
+        again.close()
+    if difference is None:
+        return []
+    return [Violation(rule="determinism", sentence=f"a second run differs: {explain(difference)}")]
