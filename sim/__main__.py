@@ -8,8 +8,11 @@ from pathlib import Path
 
 import click
 from rich.console import Console
+from rich.progress import Progress
 from rich.text import Text
 
+from sim.matrix import Matrix, grid, run_matrix
+from sim.patience import stopped_by_ctrl_c
 from sim.run import Result, run_scenario
 from sim.scenario import Problem, Scenario, ScenarioError, check_scenario, load_scenario
 from sim.tape import Tape
@@ -53,6 +56,47 @@ def run(paths: Paths, as_json: bool, seed: int | None, check_determinism: bool) 
         gates = sum(result.gates for result in results)
         out.print(f"{len(results) - broken} held, {broken} broken, {gates} gates")
     sys.exit(BROKEN if broken else HELD)
+
+
+@main.command()
+@click.argument("path", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print one object instead of the grid.")
+def matrix(path: Path, as_json: bool) -> None:
+    """Interrupt a scenario at each of its gates in each way, and check every invariant after recovery.
+
+    A dot held, an X broke, a blank can't apply. Ctrl-C keeps what was found so far.
+    """
+    scenario = _load(_files((path,))[0])
+    if scenario.config_refused is not None:
+        _refuse(f"{path}: this scenario expects that no engine opens, so there is nothing to interrupt")
+    with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
+        task = bar.add_task(scenario.name, total=None)
+        with stopped_by_ctrl_c() as stopped:
+
+            def told(done: int, of: int) -> bool:
+                bar.update(task, completed=done, total=of)
+                return not stopped()
+
+            found = run_matrix(scenario, told)
+    if as_json:
+        click.echo(json.dumps(found.as_json(), indent=2))
+    else:
+        _print_matrix(found)
+    sys.exit(BROKEN if found.failures else HELD)
+
+
+def _print_matrix(found: Matrix) -> None:
+    for line in grid(found):
+        click.echo(line)
+    for cell in found.failures:
+        for violation in cell.violations or ():
+            click.echo(f"gate {cell.place.number} {cell.mode}: {violation}")
+    facts = found.as_json()
+    click.echo(f"windows that occurred: {', '.join(found.windows) or 'none'}")
+    click.echo(
+        f"{facts['gates']} gates, {facts['cells']} cells, {facts['not_applicable']} can't apply, "
+        f"{facts['failures']} broken{'' if found.complete else ' (stopped early)'}"
+    )
 
 
 @main.command()

@@ -6,19 +6,16 @@ from typing import TYPE_CHECKING
 
 from engine.api import Engine
 from engine.errors import FencepostError
-from engine.records import Claim
+from sim.faults import restart, strike
 from sim.gate import Node, NodeState
 from sim.kernel import ns_at
-from sim.ledger import FaultApplied, InterruptAnswered
+from sim.ledger import InterruptAnswered
 from sim.node import Life, SimNode
 from sim.scenario import DONE, Action, After, Fault
 from sim.triggers import Trip
 
 if TYPE_CHECKING:
     from sim.world import World
-
-TAKE_OVER_LOOKS_S = 0.1
-TAKE_OVER_LEASES_MAX = 10
 
 
 class Act:
@@ -64,10 +61,13 @@ class Act:
             if isinstance(self.spec, Action):
                 answer = await self._act(self.spec)
                 self.world.ledger.answers[self.name] = answer
+                await self.world.ended(self.name)
             else:
-                await self._strike(self.spec)
+                struck = await strike(self.world, self.name, self.spec)
+                await self.world.ended(self.name)
+                if struck:
+                    await restart(self.world, self.spec)
             self.over = True
-            await self.world.ended(self.name)
 
     async def _wait(self) -> None:
         world, when = self.world, self.spec.when
@@ -138,66 +138,3 @@ class Act:
             )
         )
         return answer
-
-    # --- faults --------------------------------------------------------------------------------------
-
-    async def _strike(self, fault: Fault) -> None:
-        node, world = self.node, self.world
-        if node.life is Life.DOWN and fault.kind != "clock_step":
-            return
-        start = world.moment()
-        world.trace.record("fault", node.name, "", fault.kind, name=self.name)
-        match fault.kind:
-            case "cancel":
-                node.cancel()
-                await self._restart(fault)
-            case "power_cut":
-                node.cut_power()
-                await self._restart(fault)
-            case "stall":
-                node.pause()
-                await world.sleep(fault.for_s or 0.0)
-                node.resume()
-            case "take_over":
-                node.pause()
-                await self._until_taken_over(fault)
-                node.resume()
-            case "suspend":
-                node.suspend()
-                await world.sleep(fault.for_s or 0.0)
-                node.wake_up()
-            case "clock_step":
-                node.wall.adjust(world.kernel.now_ns, fault.by_ms or 0)
-        world.ledger.faults.append(
-            FaultApplied(
-                moment=start,
-                name=self.name,
-                kind=fault.kind,
-                node=node.name,
-                until_ms=world.kernel.now_ms,
-            )
-        )
-
-    async def _restart(self, fault: Fault) -> None:
-        if fault.for_s:
-            await self.world.sleep(fault.for_s)
-            if self.node.life is Life.DOWN:
-                self.node.start()
-
-    async def _until_taken_over(self, fault: Fault) -> None:
-        """Wait until no claim that the node held is still its own."""
-        world = self.world
-        held = [claim for claim in self._claims(fault) if world.owner_of(claim) == self.node.name]
-        lease_s = world.scenario.engine_config().lease_ms / 1000
-        until = world.kernel.now_ns + TAKE_OVER_LEASES_MAX * ns_at(lease_s)
-        while world.kernel.now_ns < until:
-            now = [claim.execution_id for claim in self._claims(fault)]
-            if not any(claim.execution_id in now for claim in held):
-                return
-            await world.sleep(TAKE_OVER_LOOKS_S)
-
-    def _claims(self, fault: Fault) -> list[Claim]:
-        claims = self.world.database.reader().claims("", 1_000)
-        if fault.session is None:
-            return claims
-        return [claim for claim in claims if claim.session_id == self.world.session_id(fault.session)]

@@ -62,6 +62,18 @@ class InterruptAnswered:
 
 
 @attrs.define
+class Followed:
+    """What a follower saw: (seq, event id) in its order; `listening` if it still was at the end."""
+
+    name: str
+    node: str
+    session_id: str
+    after: int
+    seen: list[tuple[int, str]] = attrs.field(factory=list)
+    listening: bool = False
+
+
+@attrs.define
 class Ledger:
     """Filled while a run goes on; read by its expectations and checks."""
 
@@ -74,3 +86,5 @@ class Ledger:
     windows: dict[str, dict[str, None]] = attrs.field(factory=dict)  #: event type to the windows seen
     breaches: list[tuple[Moment, str, str, str]] = attrs.field(factory=list)
     """What broke on the way: (moment, session id, node, sentence)."""
+    crashes: list[str] = attrs.field(factory=list)  #: exceptions that left a node's engine, as sentences
+    followed: list[Followed] = attrs.field(factory=list)

@@ -91,6 +91,9 @@ class SimNode:
                 try:
                     with self._scope:
                         await self._serve(node, clock, store)
+                except Exception as exc:
+                    if not self._world.kernel.frozen:
+                        self._world.ledger.crashes.append(f"the engine of {node} crashed: {exc!r}")
                 finally:
                     self.engine = None
                     self._ended.set()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import apsw
 import attrs
 import trio
@@ -18,6 +20,7 @@ from engine.store.sqlite import create_memory
 from engine.store.transaction import SqliteTransaction
 from sim.acts import Act
 from sim.database import SimDatabase
+from sim.followers import follow
 from sim.gate import Gate, SimulationError
 from sim.ids import draw_salt
 from sim.kernel import Kernel, ns_at
@@ -80,6 +83,7 @@ class World:
         self.nodes = {spec.name: SimNode(self, spec) for spec in scenario.nodes}
         self.config_error: ConfigError | None = None
         self.watcher = Watcher(self)
+        self.on_gate: Callable[[Gate], None] = lambda gate: None  #: hears of every gate that parks
         self._unrest: str | None = None
         self._active_ns = 0
         self._ended: dict[str, trio.Event] = {}
@@ -128,6 +132,8 @@ class World:
             self.nursery = nursery
             for act in self.acts:
                 nursery.start_soon(act.run, name=f"act/{act.name}")
+            for number, spec in enumerate(self.scenario.followers, start=1):
+                nursery.start_soon(follow, self, spec, number, name=f"follower/{number}")
             for node in self.nodes.values():
                 nursery.start_soon(self._boot, node, name=f"boot/{node.name}")
             await self._until_rest()
@@ -140,19 +146,23 @@ class World:
             node.start()
 
     async def _until_rest(self) -> None:
-        boot_ns = max((ns_at(spec.starts_at_s) for spec in self.scenario.nodes), default=0)
-        self._active_ns = boot_ns
-        while True:
+        """Wait until two looks in a row find everything at rest: followers get the time between them."""
+        coming = (
+            (spec.starts_at_s for spec in self.scenario.nodes),
+            (spec.at_s for spec in self.scenario.followers),
+        )
+        begun_ns = max((ns_at(seconds) for group in coming for seconds in group), default=0)
+        self._active_ns, restful = begun_ns, 0
+        while restful < 2:
             await self.sleep(REST_LOOK_S)
             for act in self.acts:
                 if act.stranded:
                     await act.give_up()
-            if self.kernel.now_ns <= boot_ns or any(act.pending for act in self.acts):
-                self._active_ns = self.kernel.now_ns
+            if self.kernel.now_ns <= begun_ns or any(act.pending for act in self.acts):
+                self._active_ns, restful = self.kernel.now_ns, 0
                 continue
             restless = self._restless()
-            if restless is None:
-                return
+            restful = restful + 1 if restless is None else 0
             if self.kernel.now_ns - self._active_ns > ns_at(REST_S_MAX):
                 self._unrest = restless
                 return
@@ -175,6 +185,7 @@ class World:
 
     def _on_park(self, gate: Gate) -> bool:
         self.watcher.check()
+        self.on_gate(gate)
         return self.triggers.on_park(gate)
 
     # --- for the parts -------------------------------------------------------------------------------

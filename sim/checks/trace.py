@@ -14,7 +14,7 @@ from sim.verdict import Violation
 FREED = 1
 """`expires_at` up to this was given away by its holder."""
 
-DELAYS = ("stall", "take_over", "suspend", "power_cut", "cancel", "store")
+DELAYS = ("stall", "take_over", "suspend", "power_cut", "cancel", "store_error")
 
 
 def _at(record: Record, commit: Commit, rule: str, session_id: str, sentence: str) -> Violation:
@@ -156,17 +156,6 @@ def i6(record: Record) -> Iterator[Violation]:
             )
 
 
-def i7(record: Record) -> Iterator[Violation]:
-    """Every session comes to rest while a node is there that could take it up."""
-    run = record.run
-    if run.ended is not None:
-        yield Violation(rule="I7", sentence=f"the run couldn't go on: {run.ended}")
-    elif run.unrest is not None:
-        yield Violation(
-            rule="I7", sentence=f"the world never came to rest: {run.unrest}", true_ms=run.virtual_ms
-        )
-
-
 def i9(record: Record) -> Iterator[Violation]:
     """After each hop the publisher's memory equals the fold of its step's committed events."""
     for moment, session_id, node, sentence in record.run.ledger.breaches:
@@ -210,4 +199,4 @@ def i12(record: Record) -> Iterator[Violation]:
                 )
 
 
-TRACE_CHECKS = (i2, i3, i6, i7, i9, i12)
+TRACE_CHECKS = (i2, i3, i6, i9, i12)

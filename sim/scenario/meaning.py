@@ -16,7 +16,18 @@ from engine.events import REGISTRY, StepEvent
 from engine.limits import EngineConfig
 from engine.shape import Decoder, Path, hints_of, keys_of, nearest, show
 from sim.scenario import expect as ex
-from sim.scenario.model import NODES_MAX, Action, After, Fault, Listener, NodeClock, OnEvent, OnGate, Tool
+from sim.scenario.model import (
+    NODES_MAX,
+    Action,
+    After,
+    Fault,
+    Follower,
+    Listener,
+    NodeClock,
+    OnEvent,
+    OnGate,
+    Tool,
+)
 from sim.scenario.values import DONE, END, ERROR_NAMES, INTERRUPT_ANSWERS, STOPPED
 
 T = TypeVar("T")
@@ -44,6 +55,7 @@ FAULT_KEYS: Mapping[str, Mapping[str, str]] = {
     "suspend": {"for_s": REQUIRED},
     "take_over": {"session": OPTIONAL},
     "clock_step": {"by_ms": REQUIRED},
+    "store_error": {"error": OPTIONAL, "batches": OPTIONAL, "applied": OPTIONAL},
 }
 
 #: which keys a listener takes besides `node`, `event`, `nth`, `does`
@@ -53,6 +65,11 @@ LISTENER_KEYS: Mapping[str, Mapping[str, str]] = {
     "sleeps": {"for_ms": REQUIRED},
     "cancelled": {},
 }
+
+TAKEN_BY_SOME = (
+    *("session", "text", "delivery", "input", "for_s", "for_ms", "by_ms"),
+    *("error", "batches", "applied"),
+)
 
 SECTIONS_WITH_NAMES = (("nodes", "node"), ("sessions", "session"), ("tools", "tool"))
 
@@ -92,6 +109,7 @@ class _Meaning:
             (NodeClock, self._clock),
             (Tool, self._tool),
             (Listener, self._listener),
+            (Follower, self._references),
             (Action, self._action),
             (Fault, self._fault),
             (OnEvent, self._references),
@@ -228,7 +246,7 @@ class _Meaning:
         self, path: Path, what: Action | Fault | Listener, key: str, word: str, takes: Mapping[str, str]
     ) -> None:
         """The keys that only some kinds have: those that are missing, those that say nothing here."""
-        for name in ("session", "text", "delivery", "input", "for_s", "for_ms", "by_ms"):
+        for name in TAKEN_BY_SOME:
             value = getattr(what, name, None)
             if value is None and takes.get(name) == REQUIRED:
                 self._flaw(path, f"{key} = {show(word)} needs {name}")

@@ -14,7 +14,7 @@ import attrs
 from engine.limits import EngineConfig
 from engine.providers.script import says
 from engine.records import JSON
-from engine.shape import HIDDEN
+from engine.shape import HIDDEN, Bound
 from sim.scenario.expect import Expect, ExpectConfigRefused
 from sim.scenario.values import (
     AtLeastOne,
@@ -27,6 +27,7 @@ from sim.scenario.values import (
     Name,
     Replies,
     Seconds,
+    StoreErrorName,
     Window,
     Words,
 )
@@ -113,6 +114,18 @@ class Listener:
     line: Line = 0
 
 
+@attrs.frozen(kw_only=True)
+class Follower:
+    """Somebody who follows a session's log through a node, from the event behind `after_seq` on."""
+
+    as_: Name | None = None
+    node: Name
+    session: Name
+    after_seq: Annotated[int, Bound(-1)] = -1
+    at_s: Seconds = 0.0
+    line: Line = 0
+
+
 # --- triggers ----------------------------------------------------------------------------------------
 
 
@@ -176,11 +189,14 @@ class Fault:
     """What befalls a node. Exactly one of `at_s` and `when` is given."""
 
     as_: Name | None = None
-    kind: Literal["cancel", "power_cut", "stall", "take_over", "suspend", "clock_step"]
+    kind: Literal["cancel", "power_cut", "stall", "take_over", "suspend", "clock_step", "store_error"]
     node: Name
     session: Name | None = None
     for_s: Seconds | None = None
     by_ms: int | None = None
+    error: StoreErrorName | None = None
+    batches: AtLeastOne | None = None
+    applied: bool | None = None
     at_s: Seconds | None = None
     when: Trigger | None = None
     line: Line = 0
@@ -200,6 +216,7 @@ class Scenario:
     sessions: tuple[Session, ...] = ()
     tools: tuple[Tool, ...] = ()
     listeners: tuple[Listener, ...] = ()
+    followers: tuple[Follower, ...] = ()
     actions: tuple[Action, ...] = ()
     faults: tuple[Fault, ...] = ()
     expect: tuple[Expect, ...] = ()

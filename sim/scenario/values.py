@@ -44,6 +44,9 @@ ERROR_NAMES = tuple(
 )
 ErrorName = Annotated[str, Among("error class", ERROR_NAMES)]
 
+STORE_ERRORS = ("StoreBusy", "StoreFull", "StoreIOError", "StoreInterrupted", "StoreReadOnly")
+StoreErrorName = Annotated[str, Among("store error", STORE_ERRORS)]
+
 DONE = "done"
 """The answer of an action that returned and has nothing else to say."""
 STOPPED = "stopped"

@@ -83,6 +83,7 @@ def test_a_held_gate_waits_for_all_others():
     run_tasks(k, ("a", stepper(k)), ("b", stepper(k, 3)), ("z", sleeper))
     assert chosen(k) == ["b step", "b step", "b step", "a step", "a step", "z sleep"]
     assert times == [5]
+    assert k._agenda._held == 0
 
 
 def test_two_held_gates_are_drawn_from():

@@ -86,6 +86,43 @@ def test_a_killed_node_runs_no_code():
     assert sorted(log[5:]) == ["refused", "refused", "unwinding", "unwinding"]
 
 
+def test_nothing_of_a_dead_node_becomes_choosable():
+    """Neither a cancellation nor a moment that comes wakes a dead node's sleepers and timers."""
+    k = kernel()
+    log = []
+
+    async def main():
+        a = k.add_node("a")
+        scope = trio.CancelScope()
+
+        async def victim():
+            with scope:
+                await k.sleep_until(5 * NS_PER_MS, node=a)
+            log.append("ran")
+
+        async def cancelled():
+            with scopes[0]:
+                await k.sleep_until(50 * NS_PER_MS, node=a)
+            log.append("ran after its cancellation")
+
+        scopes = [trio.CancelScope()]
+        k.at(NS_PER_MS, lambda: k.kill(a))
+        k.at(5 * NS_PER_MS, lambda: log.append("world"))
+        k.at(5 * NS_PER_MS, lambda: log.append("dead"), node=a, label="a")
+        with k.ending():
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(victim, name="victim")
+                nursery.start_soon(cancelled, name="cancelled")
+                await k.sleep_until(3 * NS_PER_MS, node=k.world)
+                scopes[0].cancel()
+                await k.sleep_until(9 * NS_PER_MS, node=k.world)
+                log.append("end")
+                k.freeze(nursery.cancel_scope)
+
+    k.run(main)
+    assert log[:2] == ["world", "end"]
+
+
 def test_freezing_ends_shielded_and_swallowing_tasks():
     """Frozen tasks unwind through shields, gates without cancellation, and `except Exception`."""
     k = kernel()
@@ -112,7 +149,9 @@ def test_freezing_ends_shielded_and_swallowing_tasks():
                 nursery.start_soon(stubborn, name="stubborn")
                 await k.sleep_until(NS_PER_MS, node=k.world)
                 k.freeze(nursery.cancel_scope)
-        return k.trace.count
+                count = k.trace.count
+        k.trace.record("more", "world.0", "main", "x")
+        return count
 
     assert k.run(main) == k.trace.count
 

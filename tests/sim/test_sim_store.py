@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from engine.errors import ClaimLost, StoreClosed
 from engine.ports import Store
+from engine.store.batch import Item
 from sim.clock import NodeClock
 from sim.database import SimDatabase
 from sim.gate import PowerCut
@@ -92,6 +93,20 @@ def test_peeking_changes_nothing():
     assert outcomes == [(((("session.renamed", "ses_a", None)),) * 2, [])]
     assert world.seqs() == [0, 1]
     assert world.seqs("ses_x") == []
+
+
+def test_a_trial_takes_back_each_work_that_fails():
+    """A work after a failing one doesn't see what that one wrote, and in the end nothing is there."""
+    database = SimDatabase()
+
+    def failing(tx):
+        append()(tx)
+        raise ClaimLost("no")
+
+    done = database.try_out([Item(work=work) for work in (append(), failing, append())], now_ms=lambda: 7)
+    assert [(tx.now_ms, tx.told[0].seq) for tx in done] == [(7, 0), (7, 1)]
+    assert seqs()(database.reader()) == []
+    database.close()
 
 
 @pytest.mark.parametrize(
@@ -233,6 +248,28 @@ def test_closing_fails_what_is_queued():
 
     kernel.run(main)
     assert outcomes == [False, False]
+
+
+def test_closing_between_commit_and_hop_comes_after_the_hop():
+    """A writer cancelled while its commit isn't told yet finishes the hop first."""
+    kernel = Kernel(Tape.fifo(), Trace())
+    log = []
+
+    async def main():
+        node = kernel.add_node("a")
+        store = SimStore(SimDatabase(), kernel, node, NodeClock(kernel, node))
+        async with trio.open_nursery() as nursery:
+            store.start(nursery)
+
+            def hook(gate):
+                if gate.info.get("window") == "after_commit":
+                    nursery.cancel_scope.cancel()
+
+            kernel.on_park = hook
+            log.append(await store.write(append(), lambda seq: log.append(("after", seq))))
+
+    kernel.run(main)
+    assert log == [("after", 0), 0]
 
 
 # --- batches -----------------------------------------------------------------------------------------

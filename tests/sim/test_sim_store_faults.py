@@ -8,7 +8,7 @@ from engine.errors import CommitOutcomeUnknown, StoreIOError
 from sim.kernel import NS_PER_MS
 from sim.store import InjectedError
 from tests.contracts.store_cases import Recorder, append
-from tests.sim.store_world import World, writing
+from tests.sim.store_world import World, suppressed, writing
 
 # --- injected errors ---------------------------------------------------------------------------------
 
@@ -77,6 +77,24 @@ def test_an_injected_error_that_is_applied():
     assert memory == []
     assert heard["a"].notes == heard["b"].notes == [("changed_elsewhere",)]
     assert len(world.database.history.commits) == 1
+    assert "committed" not in [entry.label for entry in world.entries("gate")], (
+        "its window needs a known commit"
+    )
+
+
+def test_what_was_only_tried_out_is_not_recorded():
+    """A work that an injected error kept from running is traced without the events of its trial."""
+    world = World()
+    faulty(world, [InjectedError(error=StoreIOError("sick disk"))])
+    prepare = world.prepare
+
+    def prepare_peek(world):
+        prepare(world)
+        world.stores["a"].peek = True
+
+    world.prepare = prepare_peek
+    world.run(("a", "client", suppressed(writing())))
+    assert [entry.fields["events"] for entry in world.entries("refused")] == [()]
 
 
 # --- doorbells ---------------------------------------------------------------------------------------

@@ -15,9 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.errors import ClaimLost, StoreIOError
+from engine.store.batch import Item
 from engine.store.transaction import SqliteTransaction
 from sim.database import SimDatabase
 from sim.history import ClaimSeen, Commit, History
+from sim.history import Recorder as Recorded
 from sim.kernel import NS_PER_MS
 from sim.store import InjectedError
 from sim.tape import Tape
@@ -170,6 +172,17 @@ def test_what_an_await_less_batch_saw_is_recorded_per_work():
     rows = [seen for commit in world.database.history.commits for seen in commit.claims]
     assert all(left.after == right.before for left, right in itertools.pairwise(rows))
     assert len(rows) == 2
+
+
+def test_a_work_that_runs_again_is_recorded_once():
+    """Only the latest run of a work counts."""
+    database, recorder = SimDatabase(), Recorded()
+    item = Item(work=recorder.wrap(append()))
+    for now_ms in (1, 2):
+        database.try_out([item], now_ms=lambda now_ms=now_ms: now_ms)
+        assert recorder.events == [event_row("ses_a", 0)]
+        assert recorder.now_ms == now_ms
+    database.close()
 
 
 def test_reads_are_traced_by_their_results():
