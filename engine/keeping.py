@@ -23,17 +23,18 @@ RETRY_PARTS = 10
 async def keep(node: Node, handle: Handle, bell: Bell, saw: Callable[[Claim], None]) -> None:
     """Renew until the handle is over or lost; tell `saw` each row that was found on the way.
 
-    A failing renewal costs nothing by itself: the handle's own deadline decides when it is too late.
+    The interval counts from when the latest good write was *queued*: counted from its outcome, two slow writes
+    in a row would outlast the lease. A failing renewal costs nothing by itself: the handle's own deadline
+    decides when it is too late.
     """
     await node.clock.checkpoint()
     interval = node.config.renew_interval_ms / 1000
-    due = node.clock.monotonic() + interval
+    again = 0.0
     while not handle.over and handle.lost is None:
-        if not await _rung_before(node, bell, due):
-            good = await _renew(node, handle, saw)
-            due = node.clock.monotonic() + (interval if good else interval / RETRY_PARTS)
-        else:
+        if await _rung_before(node, bell, max(handle.sent + interval, again)):
             await _look(node, handle, saw)
+        elif not await _renew(node, handle, saw):
+            again = node.clock.monotonic() + interval / RETRY_PARTS
 
 
 async def _rung_before(node: Node, bell: Bell, due: float) -> bool:

@@ -30,6 +30,7 @@ class Handle:
         self._clock = clock
         self._scopes: list[Scope] = []
         self._settle_deadline: float | None = None
+        self.sent = sent  #: when the latest fenced write that succeeded was queued, on the monotonic clock
         self.deadline = self._after(sent)
 
     def _after(self, sent: float) -> float:
@@ -41,6 +42,7 @@ class Handle:
 
     def renewed(self, sent: float) -> None:
         """A fenced write succeeded that was queued when the monotonic clock read `sent`."""
+        self.sent = max(self.sent, sent)
         self.deadline = max(self.deadline, self._after(sent))
         for scope in self._scopes:
             scope.extend(self.deadline)

@@ -11,10 +11,14 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.text import Text
 
+from sim.fuzz import Campaign, broken_rules, campaign
 from sim.matrix import Matrix, grid, run_matrix
 from sim.patience import stopped_by_ctrl_c
 from sim.run import Result, run_scenario
+from sim.saved import dump
 from sim.scenario import Problem, Scenario, ScenarioError, check_scenario, load_scenario
+from sim.shrink import shrink as shrink_scenario
+from sim.sometimes import SOMETIMES
 from sim.tape import Tape
 
 HELD, BROKEN, BAD_INPUT = 0, 1, 2
@@ -33,7 +37,11 @@ def main() -> None:
 @main.command()
 @click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print a list of objects instead of lines.")
-@click.option("--seed", type=int, help="Fill the tape from this seed; without it, first in is first out.")
+@click.option(
+    "--seed",
+    type=int,
+    help="Fill the tape from this seed. Default: the file's own tape, or first in, first out.",
+)
 @click.option("--check-determinism", is_flag=True, help="Run each scenario twice and compare every step.")
 def run(paths: Paths, as_json: bool, seed: int | None, check_determinism: bool) -> None:
     """Run scenario files, or all of a folder's, and judge each by its expectations and the invariants."""
@@ -43,7 +51,7 @@ def run(paths: Paths, as_json: bool, seed: int | None, check_determinism: bool) 
     for scenario in scenarios:
         result = run_scenario(
             scenario,
-            Tape.fifo if seed is None else lambda: Tape.seeded(seed),
+            None if seed is None else lambda: Tape.seeded(seed),
             check_determinism=check_determinism,
         )
         results.append(result)
@@ -83,6 +91,81 @@ def matrix(path: Path, as_json: bool) -> None:
     else:
         _print_matrix(found)
     sys.exit(BROKEN if found.failures else HELD)
+
+
+@main.command()
+@click.option("--seeds", type=click.IntRange(min=1), help="How many; 1000 unless --seconds is given.")
+@click.option("--from", "first", type=click.IntRange(min=0), default=0, show_default=True, help="The first.")
+@click.option("--seconds", type=click.FloatRange(min=0), help="Stop after so long.")
+@click.option("--jobs", type=click.IntRange(min=1), default=1, show_default=True, help="Processes.")
+@click.option("--save", type=click.Path(path_type=Path), help="Folder for what fails, shrunk.")
+@click.option("--json", "as_json", is_flag=True, help="Print one object instead of the tables.")
+def fuzz(
+    seeds: int | None, first: int, seconds: float | None, jobs: int, save: Path | None, as_json: bool
+) -> None:
+    """Run generated worlds, a seed each, and check every invariant. Ctrl-C keeps what was found so far.
+
+    It prints which faults were really applied and which rare states were reached: an empty campaign must not
+    look like a clean one. From 5000 seeds on, a rare state that was never reached fails the campaign.
+    """
+    if seeds is None and seconds is None:
+        seeds = 1_000
+    with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
+        task = bar.add_task("fuzz", total=seeds)
+        with stopped_by_ctrl_c() as stopped:
+
+            def told(so_far: Campaign) -> bool:
+                bar.update(task, completed=so_far.seeds)
+                return not stopped()
+
+            found = campaign(seeds=seeds, first=first, seconds=seconds, jobs=jobs, save=save, told=told)
+    if as_json:
+        click.echo(json.dumps(found.as_json(), indent=2))
+    else:
+        _print_campaign(found)
+    sys.exit(BROKEN if found.broken else HELD)
+
+
+def _print_campaign(found: Campaign) -> None:
+    facts = found.as_json()
+    click.echo(
+        f"{found.seeds} seeds in {found.seconds:.1f} s ({facts['runs_per_s']} runs/s), per run "
+        f"{facts['gates_per_run']} gates and {facts['events_per_run']} events"
+        f"{'' if found.complete else ', stopped early'}"
+    )
+    click.echo("faults applied:")
+    for kind, count in sorted(found.faults_applied.items()):
+        click.echo(f"  {count:>8} {kind}")
+    click.echo("sometimes:")
+    for name in SOMETIMES:
+        click.echo(f"  {found.sometimes[name]:>8} {name}")
+    for failure in found.failures:
+        click.echo(f"BROKEN seed {failure.seed} ({failure.scheduler})")
+        for violation in failure.violations:
+            click.echo(f"  {violation}")
+    for path in found.saved:
+        click.echo(f"saved {path}; replay it with: python -m sim run {path}")
+    if found.broken and found.unreached and not found.failures:
+        click.echo(f"never reached: {'; '.join(found.unreached)}")
+
+
+@main.command()
+@click.argument("path", type=click.Path(path_type=Path))
+@click.option("--output", "-o", type=click.Path(path_type=Path), help="Where to write; default: print it.")
+def shrink(path: Path, output: Path | None) -> None:
+    """Make a failing scenario small: what isn't needed for the same rules to break is taken away."""
+    scenario = _load(_files((path,))[0])
+    rules = broken_rules(scenario)
+    if not rules:
+        click.echo(f"{path}: every invariant held, so there is nothing to shrink", err=True)
+        sys.exit(BAD_INPUT)
+    small, runs = shrink_scenario(scenario, lambda candidate: bool(rules & broken_rules(candidate)))
+    click.echo(f"{runs} runs, still broken: {', '.join(sorted(rules))}", err=True)
+    if output is None:
+        click.echo(dump(small))
+    else:
+        output.write_text(dump(small))
+    sys.exit(BROKEN)
 
 
 def _print_matrix(found: Matrix) -> None:

@@ -40,15 +40,20 @@ class Agenda:
         if not ready:
             return None
         if not (self._held or self._paused):
-            return ready.pop(self._tape.draw("schedule", "pick", len(ready)))
+            return ready.pop(self._draw(ready))
         live = [entry for entry in ready if entry.node.state is NodeState.RUNNING]
         free = [entry for entry in live if not entry.held] or live
         if not free:
             return None
-        entry = free[self._tape.draw("schedule", "pick", len(free))]
+        entry = free[self._draw(free)]
         ready.remove(entry)
         self._held -= entry.held
         return entry
+
+    def _draw(self, entries: list[Gate | Timer]) -> int:
+        if self._tape.picker is None:
+            return self._tape.draw("schedule", "pick", len(entries))
+        return self._tape.pick([f"{entry.key[0]}/{entry.key[2]}" for entry in entries])
 
     def next_due(self) -> int | None:
         """The moment of the earliest timer or sleeper, in nanoseconds of true time."""

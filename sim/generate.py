@@ -24,7 +24,7 @@ from sim.scenario import (
     Session,
     Tool,
 )
-from sim.scenario.values import STORE_ERRORS
+from sim.scenario.values import STORE_ERRORS, Window
 from sim.tape import Tape
 
 T = TypeVar("T")
@@ -34,7 +34,7 @@ SESSION_NAMES = ("s", "t")
 GATES = 220
 """Gate triggers fall into the first so many gates; later ones seldom come."""
 
-WINDOWS = ("notify", "before_commit", "after_commit", "after_notify")
+WINDOWS: Sequence[Window] = ("notify", "before_commit", "after_commit", "after_notify")
 EVENTS = (
     "step.started",
     "text.started",

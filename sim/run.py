@@ -10,6 +10,7 @@ import attrs
 from sim.checks import check_invariants
 from sim.expectations import check_expectations
 from sim.record import Record
+from sim.saved import tape_of
 from sim.scenario import Scenario
 from sim.tape import Tape
 from sim.trace import Entry, explain, first_difference
@@ -57,11 +58,15 @@ class Result:
 
 def run_scenario(
     scenario: Scenario,
-    make_tape: Callable[[], Tape] = Tape.fifo,
+    make_tape: Callable[[], Tape] | None = None,
     *,
     check_determinism: bool = False,
 ) -> Result:
-    """Run a scenario from a tape and judge it; with `check_determinism`, run it twice and compare."""
+    """Run a scenario and judge it; with `check_determinism`, run it twice and compare.
+
+    Without `make_tape` it runs from its own recorded tape, or from the one of zeros.
+    """
+    make_tape = make_tape or (lambda: tape_of(scenario))
     began = time.perf_counter()
     run = World(scenario, make_tape()).run()
     try:

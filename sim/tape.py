@@ -19,6 +19,10 @@ Source = Callable[[str, str, int], int]
 """`(stream, label, bound) -> value` with 0 <= value < bound; asked only when bound is at least 2."""
 
 
+Picker = Callable[[Sequence[str]], int]
+"""`(names of the tasks that could go next, oldest first) -> index of the one that does`."""
+
+
 class Draw(NamedTuple):
     """One decision: which of `bound` possibilities (0 to bound - 1) was taken, and what it was about."""
 
@@ -36,6 +40,7 @@ class Tape:
 
     def __init__(self, source: Source) -> None:
         self._source = source
+        self.picker: Picker | None = None  #: draws the schedule instead, knowing who could go next
         self.draws: dict[str, list[Draw]] = {stream: [] for stream in STREAMS}
 
     @classmethod
@@ -79,6 +84,16 @@ class Tape:
         if not 0 <= value < bound:
             raise TapeError(f"{stream}/{label}: {value} isn't between 0 and {bound - 1}")
         self.draws[stream].append(Draw(label, bound, value))
+        return value
+
+    def pick(self, names: Sequence[str]) -> int:
+        """Which of the tasks that could go next does, oldest first. Recorded in the stream `schedule`."""
+        bound = len(names)
+        if self.picker is None or bound <= 1:
+            return self.draw("schedule", "pick", bound)
+        value = self.picker(names)
+        assert 0 <= value < bound, f"{value} isn't between 0 and {bound - 1}"
+        self.draws["schedule"].append(Draw("pick", bound, value))
         return value
 
     def happens(self, stream: str, label: str, per_mille: int) -> bool:

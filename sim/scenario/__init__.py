@@ -29,6 +29,7 @@ from sim.scenario.model import (
     OnGate,
     Scenario,
     Session,
+    TapeSpec,
     Tool,
     Trigger,
 )
@@ -66,6 +67,7 @@ __all__ = [
     "Scenario",
     "ScenarioError",
     "Session",
+    "TapeSpec",
     "Tool",
     "Trigger",
     "check_scenario",

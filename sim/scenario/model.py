@@ -202,6 +202,17 @@ class Fault:
     line: Line = 0
 
 
+@attrs.frozen(kw_only=True)
+class TapeSpec:
+    """The draws of a recorded run, stream by stream; where a list ends, zeros follow."""
+
+    schedule: tuple[Count, ...] = ()
+    faults: tuple[Count, ...] = ()
+    clocks: tuple[Count, ...] = ()
+    provider: tuple[Count, ...] = ()
+    store: tuple[Count, ...] = ()
+
+
 # --- the scenario ------------------------------------------------------------------------------------
 
 
@@ -220,6 +231,7 @@ class Scenario:
     actions: tuple[Action, ...] = ()
     faults: tuple[Fault, ...] = ()
     expect: tuple[Expect, ...] = ()
+    tape: TapeSpec | None = None
     file: Annotated[str, HIDDEN] = attrs.field(default="", eq=False)
 
     def engine_config(self) -> EngineConfig:

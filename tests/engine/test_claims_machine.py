@@ -328,6 +328,6 @@ class ClaimMachine(RuleBasedStateMachine):
 
 
 ClaimMachine.TestCase.settings = settings(
-    max_examples=300, stateful_step_count=50, deadline=None, derandomize=True, database=None
+    max_examples=200, stateful_step_count=50, deadline=None, derandomize=True, database=None
 )
 TestClaimMachine = ClaimMachine.TestCase

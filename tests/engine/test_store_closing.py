@@ -138,6 +138,36 @@ def test_closing_finishes_what_was_taken(path: Path) -> None:
     trio.run(main)
 
 
+def test_closing_waits_for_reads(path: Path) -> None:
+    """A read that runs while the store closes still gets its value, and its connection is closed after it."""
+
+    async def main() -> None:
+        go, entered = threading.Event(), threading.Event()
+        values: list[Any] = []
+
+        def work(reader: Any) -> list[int]:
+            entered.set()
+            assert go.wait(20), "the test forgot this work"
+            return seqs()(reader)
+
+        async with trio.open_nursery() as nursery:
+            async with opened(path) as store:
+
+                async def reading() -> None:
+                    values.append(await store.read(work))
+
+                nursery.start_soon(reading)
+                await trio.to_thread.run_sync(entered.wait)
+                nursery.start_soon(store.aclose)
+                await trio.testing.wait_all_tasks_blocked()
+                assert _writers(), "the store closed before its read was over"
+                go.set()
+        assert values == [[]]
+        assert store._pool._idle == []
+
+    trio.run(main)
+
+
 def _descriptors() -> list[str]:
     links: list[str] = []
     for entry in sorted(Path("/proc/self/fd").iterdir()):

@@ -120,6 +120,17 @@ def test_what_is_not_ours_is_left_alone(
     assert after == before
 
 
+def test_a_newer_schema_in_the_wal(path: Path) -> None:
+    """A version that only the WAL knows yet is seen once the file is open, and refused just so."""
+    newer = open_file(path)
+    newer.execute("PRAGMA user_version = 99")
+    for door in (lambda: open_file(path), lambda: open_readonly(path)):
+        with pytest.raises(StoreFileError, match="schema version 99"):
+            door()
+    assert newer.execute("PRAGMA user_version").fetchall() == [(99,)]
+    newer.close()
+
+
 def test_a_folder_that_does_not_exist(tmp_path: Path) -> None:
     """A database in a missing folder is refused, and the folder isn't made."""
     with pytest.raises(StoreFileError, match="its folder does not exist"):

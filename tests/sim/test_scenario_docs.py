@@ -16,11 +16,13 @@ from sim.scenario import (
     Action,
     ClockStep,
     Fault,
+    Follower,
     Listener,
     Node,
     NodeClock,
     Scenario,
     Session,
+    TapeSpec,
     Tool,
     parse_scenario,
 )
@@ -37,8 +39,10 @@ SECTIONS: dict[str, type] = {
     "`[[sessions]]`": Session,
     "`[[tools]]`": Tool,
     "`[[listeners]]`": Listener,
+    "`[[followers]]`": Follower,
     "`[[actions]]`": Action,
     "`[[faults]]`": Fault,
+    "`[tape]`": TapeSpec,
 }
 LED: dict[str, list[Any]] = {
     "Replies": list(LINES),
