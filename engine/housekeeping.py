@@ -9,7 +9,7 @@ import attrs
 from engine import projections
 from engine.admission import live_session
 from engine.errors import NotQuarantined, ReplayDiverged
-from engine.events import SessionCreated, SessionDeletedEvent, Stored
+from engine.events import ExecutionStarted, SessionCreated, SessionDeletedEvent, Stored
 from engine.limits import EngineConfig
 from engine.log import row_of
 from engine.plan import Plan
@@ -99,6 +99,9 @@ def _replay_one(tx: Transaction, item: Stored, config: EngineConfig) -> bool:
         raise ReplayDiverged(
             f"{item.type} at {where} has the id of {known.session_id} seq {known.seq}: {item.event_id}"
         )
+    if isinstance(item.event, ExecutionStarted):
+        # generations never start again, so the fence follows a replayed log, too
+        tx.put_generation(session_id, max(tx.generation(session_id), item.event.generation))
     projections.project(tx, item)
     tx.append_event(row)
     return True

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 import attrs
 
-from engine import claims, facts
+from engine import claims
 from engine import events as ev
 from engine.codec import decode_row
 from engine.events import Event, Stored
@@ -43,28 +43,35 @@ PlanFunction = Callable[[Transaction, Claim | None], Plan[V]]
 """`(transaction, the claim's row after its renewal, or None) -> Plan`. It may run again: no effects."""
 
 
-def facts_of(tx: Transaction, session_id: str) -> claims.Facts:
-    """What an acquire is decided by, beside the row.
+STEP_TERMINAL_TYPES = tuple(terminal.type for terminal in ev.STEP_TERMINALS)
 
-    A step can be open without a claim only after a quarantine was released, so only then is the log folded:
-    a damaged event in any other session costs nothing here.
-    """
+
+def facts_of(tx: Transaction, session_id: str) -> claims.Facts:
+    """What an acquire is decided by, beside the row."""
     session = tx.session(session_id)
     recovery = tx.recovery(session_id)
     started = tx.latest_event(session_id, ev.StepStarted.type)
-    step = None if started is None or recovery is None else facts.fold(_events_from(tx, started))
     return claims.Facts(
         deleted=session is not None and session.deleted,
         quarantined=recovery is not None and recovery.recovery_error is not None,
         generation=tx.generation(session_id),
         assistant_seq=-1 if started is None else started.seq,
-        open_message_id=None if step is None or step.terminal is not None else step.message_id,
+        open_message_id=None if started is None else _open_message_id(tx, started),
     )
 
 
-def _events_from(tx: Transaction, first: EventRow) -> Iterator[ev.Event]:
-    for row in tx.events(first.session_id, first.seq - 1, WHOLE):
-        yield decode_row(row).event
+def _open_message_id(tx: Transaction, started: EventRow) -> str | None:
+    """The step that `started` opened, if the log shows no terminal for it.
+
+    Without a claim that happens after a quarantine was lifted, or a log replayed up to the middle of a step.
+    Only types are looked at: a damaged event is for whoever executes the session to find.
+    """
+    later = tx.events(started.session_id, started.seq, WHOLE)
+    if any(row.type in STEP_TERMINAL_TYPES for row in later):
+        return None
+    event = decode_row(started).event
+    assert isinstance(event, ev.StepStarted)
+    return event.assistant_message_id
 
 
 def command(tx: Transaction, session_id: str, what: claims.Command) -> claims.Granted:

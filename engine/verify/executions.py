@@ -66,7 +66,7 @@ def _nothing_after_a_successor(record: SessionRecord) -> Iterator[Breach]:
                 yield record.breach("I1", item.seq, sentence)
             started[execution_id], latest = item.seq, execution_id
         elif execution_id not in started:
-            if not record.hides(before=item.seq):
+            if not record.hides(before=item.seq + 1):  # it may itself be the start, and unreadable
                 sentence = f"{item.type} belongs to execution {execution_id}, which had not started"
                 yield record.breach("I1", item.seq, sentence)
         elif execution_id != latest:

@@ -133,10 +133,8 @@ def read_session(tx: Reader, session_id: str) -> SessionRecord:
     def row(table: str, read: Callable[[], T]) -> T | None:
         try:
             return read()
-        except (
-            EventError,
-            ValueError,
-        ) as exc:  # JSON that isn't, a phase nobody knows, text that isn't UTF-8
+        except (EventError, ValueError) as exc:
+            # an input that isn't JSON, a phase that nobody knows, text that isn't UTF-8
             beside.append(UnreadableRow(session_id=session_id, table=table, reason=str(exc)))
             return None
 
