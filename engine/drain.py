@@ -12,9 +12,10 @@ import attrs
 
 from engine import events as ev
 from engine import retry
+from engine import turn as turns
 from engine.limits import EngineConfig
 from engine.records import ErrorInfo, InputRow, Phase, SessionRow
-from engine.step import Closing, Ended, Failed
+from engine.step_records import Closing, Ended, Failed
 from engine.turn import Turn
 
 
@@ -81,11 +82,13 @@ class Fail:
 class HandOver:
     """The node shuts down between two steps: free the claim; `phase` None leaves it as it is.
 
-    `retry` is a retry that is scheduled first, so that the successor waits for it.
+    `retry` is a retry that is scheduled first, so that the successor waits for it; with `note` the model is
+    told first that its answer was cut off, as the successor begins without knowing why.
     """
 
     phase: Phase | None
     retry: Retry | None = None
+    note: bool = False
 
 
 Move = Begin | Retry | Wait | Rest | Succeed | Fail | HandOver
@@ -98,9 +101,11 @@ def decide(view: View, config: EngineConfig) -> Move:
         return move
     if view.closing is None:
         return HandOver(phase=None)
-    owed = isinstance(view.closing, Failed) or view.closing.calls
+    owed = isinstance(view.closing, Failed) or _owes_results(view, view.closing, config)
     return HandOver(
-        phase=Phase.CONTINUE if owed else Phase.SAFE, retry=move if isinstance(move, Retry) else None
+        phase=Phase.CONTINUE if owed else Phase.SAFE,
+        retry=move if isinstance(move, Retry) else None,
+        note=isinstance(move, Begin) and move.note,
     )
 
 
@@ -126,10 +131,14 @@ def _after_failure(view: View, failed: Failed, config: EngineConfig) -> Move:
 
 
 def _after_end(view: View, ended: Ended, config: EngineConfig) -> Move:
-    owed = ended.calls and view.turn.steps < config.steps_max
-    if owed or view.steers:
+    if _owes_results(view, ended, config) or view.steers:
         return _begin(view, config, promote=tuple(view.steers), failures=0)
     return Succeed() if view.queued is None else Rest()
+
+
+def _owes_results(view: View, ended: Ended, config: EngineConfig) -> bool:
+    """Whether tool results are to be sent; on the last step of a turn they end it instead."""
+    return ended.calls and view.turn.steps < config.steps_max
 
 
 def _between_steps(view: View, config: EngineConfig) -> Move:
@@ -147,12 +156,11 @@ def _between_steps(view: View, config: EngineConfig) -> Move:
 def _begin(
     view: View, config: EngineConfig, *, promote: tuple[InputRow, ...], failures: int, note: bool = False
 ) -> Begin:
-    steps_before = 0 if promote else view.turn.steps
-    number = steps_before + 1 if failures == 0 else steps_before  # a retry doesn't consume a step
+    before = attrs.evolve(view.turn, steps=0) if promote else view.turn
     return Begin(
         promote=promote,
         attempt=failures + 1,
-        tools_allowed=number < config.steps_max,
+        tools_allowed=turns.step_number(before, failures + 1) < config.steps_max,
         note=note,
     )
 
@@ -187,10 +195,7 @@ def events(view: View, move: Move, message_id: str) -> list[ev.Event]:
     found = terminal(view)
     match move:
         case Begin():
-            if move.note:
-                found.append(
-                    ev.Synthetic(session_id=session_id, text=CUT_OFF_NOTE, description="provider cut off")
-                )
+            found += _note(session_id) if move.note else []
             found += [ev.InputPromoted(session_id=session_id, input_id=row.input_id) for row in move.promote]
             found.append(
                 ev.StepStarted(
@@ -210,11 +215,16 @@ def events(view: View, move: Move, message_id: str) -> list[ev.Event]:
                 ev.ExecutionFailed(session_id=session_id, error=move.error, parked_through=view.latest_seq)
             )
         case HandOver():
+            found += _note(session_id) if move.note else []
             found += [] if move.retry is None else [_scheduled(session_id, move.retry)]
             found.append(ev.ExecutionHandedOver(session_id=session_id))
         case Wait() | Rest():
             pass
     return found
+
+
+def _note(session_id: str) -> list[ev.Event]:
+    return [ev.Synthetic(session_id=session_id, text=CUT_OFF_NOTE, description="provider cut off")]
 
 
 def _scheduled(session_id: str, move: Retry) -> ev.Event:

@@ -56,6 +56,8 @@ def event(type: str, *, version: int = 1, durable: bool = True) -> Callable[[E],
 
 @event("session.created")
 class SessionCreated(Event):
+    """A session begins: always the event with seq 0."""
+
     title: str
     location: str | None
     model: str
@@ -65,6 +67,8 @@ class SessionCreated(Event):
 
 @event("session.renamed")
 class SessionRenamed(Event):
+    """The session has another title."""
+
     title: str
 
 
@@ -80,6 +84,8 @@ Delivery = Literal["steer", "queue"]
 
 @event("input.admitted")
 class InputAdmitted(Event):
+    """An input was accepted and waits: a `steer` joins the running turn, `queue` waits for its end."""
+
     input_id: str
     kind: str
     delivery: Delivery
@@ -88,17 +94,23 @@ class InputAdmitted(Event):
 
 @event("input.delivery_changed")
 class InputDeliveryChanged(Event):
+    """An input that waits is to be delivered in the other way."""
+
     input_id: str
     delivery: Delivery
 
 
 @event("input.cancelled")
 class InputCancelled(Event):
+    """An input that waited will never be promoted."""
+
     input_id: str
 
 
 @event("input.promoted")
 class InputPromoted(Event):
+    """An input became a message of the user; from here on an answer is owed."""
+
     input_id: str
 
 
@@ -111,6 +123,8 @@ class InputParked(Event):
 
 @event("input.resumed")
 class InputResumed(Event):
+    """Inputs parked up to `through` wait for a turn again."""
+
     through: int
 
 
@@ -119,6 +133,8 @@ class InputResumed(Event):
 
 @event("execution.started")
 class ExecutionStarted(Event):
+    """A claim was acquired or taken over; `generation` grows with each."""
+
     generation: int
     owner_id: str
     previous_execution_id: str | None = None
@@ -126,17 +142,21 @@ class ExecutionStarted(Event):
 
 @event("execution.succeeded")
 class ExecutionSucceeded(Event):
-    pass
+    """Nothing was left to do."""
 
 
 @event("execution.failed")
 class ExecutionFailed(Event):
+    """The execution can't go on; inputs admitted up to `parked_through` wait for a person."""
+
     error: ErrorInfo
     parked_through: int | None = None
 
 
 @event("execution.interrupted")
 class ExecutionInterrupted(Event):
+    """A user stopped it; inputs admitted up to `parked_through` wait for a person."""
+
     parked_through: int
 
 
@@ -160,6 +180,8 @@ class StepEvent(Event):
 
 @event("step.started")
 class StepStarted(StepEvent):
+    """One request to the provider begins; `attempt` counts consecutive failed steps, 1 at first."""
+
     agent: str
     model: str
     attempt: int
@@ -172,12 +194,16 @@ class StepStreamed(StepEvent):
 
 @event("step.ended")
 class StepEnded(StepEvent):
+    """The step is over and good; `finish` is the provider's own reason."""
+
     finish: str
     usage: Usage
 
 
 @event("step.failed")
 class StepFailed(StepEvent):
+    """The step is over and failed."""
+
     error: ErrorInfo
     usage: Usage | None = None
 
@@ -187,6 +213,8 @@ Cause = Literal["user", "shutdown", "unknown"]
 
 @event("step.interrupted")
 class StepInterrupted(StepEvent):
+    """The step was cut off; its outcome is what its fragments and calls say."""
+
     cause: Cause
     error: ErrorInfo
 
@@ -199,17 +227,23 @@ STEP_TERMINALS = (StepEnded, StepFailed, StepInterrupted)
 
 @event("text.started")
 class TextStarted(StepEvent):
+    """Text number `ordinal` of the step begins."""
+
     ordinal: int
 
 
 @event("text.delta", durable=False)
 class TextDelta(StepEvent):
+    """The next piece of an open text."""
+
     ordinal: int
     text: str
 
 
 @event("text.ended")
 class TextEnded(StepEvent):
+    """The whole text; `truncated` if anything of it is missing."""
+
     ordinal: int
     text: str
     truncated: bool = False
@@ -217,17 +251,23 @@ class TextEnded(StepEvent):
 
 @event("reasoning.started")
 class ReasoningStarted(StepEvent):
+    """Reasoning number `ordinal` of the step begins; texts and reasonings share one count."""
+
     ordinal: int
 
 
 @event("reasoning.delta", durable=False)
 class ReasoningDelta(StepEvent):
+    """The next piece of an open reasoning."""
+
     ordinal: int
     text: str
 
 
 @event("reasoning.ended")
 class ReasoningEnded(StepEvent):
+    """The whole reasoning; `truncated` if anything of it is missing."""
+
     ordinal: int
     text: str
     truncated: bool = False
@@ -238,18 +278,24 @@ class ReasoningEnded(StepEvent):
 
 @event("tool.input.started")
 class ToolInputStarted(StepEvent):
+    """The model begins to write the arguments of a call."""
+
     call_id: str
     name: str
 
 
 @event("tool.input.delta", durable=False)
 class ToolInputDelta(StepEvent):
+    """The next piece of the arguments, as raw text."""
+
     call_id: str
     text: str
 
 
 @event("tool.input.ended")
 class ToolInputEnded(StepEvent):
+    """The arguments as raw text; they count only once the tool is called."""
+
     call_id: str
     text: str
     truncated: bool = False
@@ -257,6 +303,8 @@ class ToolInputEnded(StepEvent):
 
 @event("tool.called")
 class ToolCalled(StepEvent):
+    """A whole call; `hosted` if the provider runs it itself."""
+
     call_id: str
     name: str
     input: JSON
@@ -265,12 +313,16 @@ class ToolCalled(StepEvent):
 
 @event("tool.progress", durable=False)
 class ToolProgress(StepEvent):
+    """What a running tool wants to be shown."""
+
     call_id: str
     value: JSON
 
 
 @event("tool.succeeded")
 class ToolSucceeded(StepEvent):
+    """The call has its output; `truncated` if that was cut."""
+
     call_id: str
     output: JSON
     truncated: bool = False
@@ -281,6 +333,8 @@ Outcome = Literal["not_run", "failed", "unknown"]
 
 @event("tool.failed")
 class ToolFailed(StepEvent):
+    """The call has no output; `outcome` says whether its tool may have taken effect."""
+
     call_id: str
     error: ErrorInfo
     outcome: Outcome
@@ -291,6 +345,8 @@ class ToolFailed(StepEvent):
 
 @event("retry.scheduled")
 class RetryScheduled(Event):
+    """Attempt number `attempt` begins at `at` (wall ms)."""
+
     attempt: int
     at: int
     error: ErrorInfo

@@ -75,16 +75,19 @@ def apply(facts: StepFacts, event: ev.Event) -> StepFacts:
             call = CallFact(name=event.name, hosted=event.hosted, settled=False)
             return attrs.evolve(facts, calls={**facts.calls, event.call_id: call})
         case ev.ToolSucceeded() | ev.ToolFailed():
+            assert event.call_id in facts.calls, f"{event.type} for call {event.call_id}, which wasn't made"
             call = facts.calls[event.call_id]
             assert not call.settled, f"call {event.call_id} is settled twice"
             return attrs.evolve(facts, calls={**facts.calls, event.call_id: attrs.evolve(call, settled=True)})
         case ev.StepStreamed():
+            assert not facts.streamed, f"{event.type} twice in {facts.message_id}"
             return attrs.evolve(facts, streamed=True)
         case ev.StepEnded() | ev.StepFailed() | ev.StepInterrupted():
             assert not facts.open_fragments, f"{event.type} with open fragments"
             assert not facts.open_calls, f"{event.type} with open calls"
             return attrs.evolve(facts, terminal=event.type)
         case _:
+            assert not isinstance(event, ev.StepStarted), f"step {facts.message_id} started twice"
             return facts
 
 

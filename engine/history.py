@@ -20,7 +20,8 @@ class History:
     """A growing fold; only the task that builds requests touches it."""
 
     seq: int = -1
-    _messages: dict[str, tuple[str, list[dict[str, Any]]]] = attrs.field(factory=dict)
+    # by role, too: a client chooses the ids of its inputs, and may choose one that looks like another's
+    _messages: dict[tuple[str, str], list[dict[str, Any]]] = attrs.field(factory=dict)
     _payloads: dict[str, JSON] = attrs.field(factory=dict)
     _calls: dict[tuple[str, str], dict[str, Any]] = attrs.field(factory=dict)
 
@@ -34,7 +35,7 @@ class History:
         """The conversation so far, oldest first."""
         return tuple(
             Message(message_id=message_id, role=role, parts=tuple(dict(part) for part in parts))
-            for message_id, (role, parts) in self._messages.items()
+            for (role, message_id), parts in self._messages.items()
             if parts
         )
 
@@ -44,18 +45,18 @@ class History:
                 self._payloads[event.input_id] = event.payload
             case ev.InputPromoted():
                 payload = self._payloads.pop(event.input_id)
-                self._messages[event.input_id] = ("user", [_user_part(payload)])
+                self._messages["user", event.input_id] = [_user_part(payload)]
             case ev.InputCancelled():
                 self._payloads.pop(event.input_id, None)
             case ev.Synthetic():
-                self._messages[f"note_{seq}"] = ("note", [{"kind": "text", "text": event.text}])
+                self._messages["note", f"note_{seq}"] = [{"kind": "text", "text": event.text}]
             case ev.StepStarted():
-                self._messages[event.assistant_message_id] = ("assistant", [])
+                self._messages["assistant", event.assistant_message_id] = []
             case ev.StepEvent():
                 self._apply_step(event)
 
     def _apply_step(self, event: ev.StepEvent) -> None:
-        parts = self._messages[event.assistant_message_id][1]
+        parts = self._messages["assistant", event.assistant_message_id]
         match event:
             case ev.TextEnded() if event.text:
                 parts.append({"kind": "text", "text": event.text})
@@ -81,7 +82,7 @@ class History:
 
 def _user_part(payload: JSON) -> dict[str, Any]:
     if isinstance(payload, dict) and isinstance(payload.get("text"), str):
-        return {"kind": "text", **payload}
+        return {**payload, "kind": "text"}
     return {"kind": "data", "data": payload}
 
 

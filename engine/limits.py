@@ -13,6 +13,12 @@ from engine.errors import ConfigError
 
 PPM = 1_000_000
 
+JSON_DEPTH_MAX = 128
+"""Levels of nesting in a JSON value that may be stored: far below what any reader's stack allows."""
+
+EVENT_REST_BYTES = 4_096
+"""Room in an event for ids, names and punctuation, beside the one value of it that may be large."""
+
 
 def _positive(instance: object, attribute: attrs.Attribute[int], value: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
@@ -22,6 +28,11 @@ def _positive(instance: object, attribute: attrs.Attribute[int], value: int) -> 
 def _not_negative(instance: object, attribute: attrs.Attribute[int], value: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise ConfigError(f"{attribute.name} must be a whole number of at least 0, not {value!r}")
+
+
+def _on_unknown(instance: object, attribute: attrs.Attribute[str], value: str) -> None:
+    if value not in ("continue", "stop"):
+        raise ConfigError(f"{attribute.name} must be 'continue' or 'stop', not {value!r}")
 
 
 def _bound(default: int) -> int:
@@ -38,8 +49,8 @@ def _bound_or_zero(default: int) -> int:
 class EngineConfig:
     """All the bounds of one engine, validated as a whole.
 
-    Units are the last word of each name: `_ms` milliseconds, `_bytes` UTF-8 bytes, `_ppm` parts per
-    million; `_max` without a unit is a count. Raises `ConfigError` for a bad value or a broken relation.
+    Units are the last word of each name: `_ms` milliseconds, `_bytes` bytes of canonical JSON, `_ppm` parts
+    per million; `_max` without a unit is a count. Raises `ConfigError` for a bad value or a broken relation.
     """
 
     # the claim: see `lease_rule`
@@ -80,30 +91,34 @@ class EngineConfig:
     batch_works_max: int = _bound(256)
     live_buffer_max: int = _bound(1_024)
     provider_buffer_max: int = _bound(64)
-    recoveries_at_once_max: int = _bound(16)
 
     # sizes
     event_bytes_max: int = _bound(1_048_576)
     fragment_bytes_max: int = _bound(524_288)
     tool_output_bytes_max: int = _bound(262_144)
     input_bytes_max: int = _bound(524_288)
+    error_bytes_max: int = _bound(16_384)
+    """Of an error's message that a provider worded; the rest of a longer one is cut."""
+    name_bytes_max: int = _bound(512)
+    """Of a tool's name, a call's id, a reason: a longer one is a fault of the provider."""
 
-    on_unknown: str = attrs.field(
-        default="continue",
-        validator=attrs.validators.in_(("continue", "stop")),
-    )
+    on_unknown: str = attrs.field(default="continue", validator=_on_unknown)
     """What follows a step whose outcome is unknown: go on with a note, or fail the execution."""
 
     def __attrs_post_init__(self) -> None:
         broken = lease_rule(self)
         if broken is not None:
             raise ConfigError(broken)
-        for name in ("fragment_bytes_max", "tool_output_bytes_max", "input_bytes_max"):
-            if getattr(self, name) >= self.event_bytes_max:
+        for name in ("fragment_bytes_max", "tool_output_bytes_max", "input_bytes_max", "error_bytes_max"):
+            if getattr(self, name) + EVENT_REST_BYTES > self.event_bytes_max:
                 raise ConfigError(
-                    f"{name} ({getattr(self, name)}) must be below event_bytes_max ({self.event_bytes_max}): "
-                    f"the event that carries it would never fit"
+                    f"{name} ({getattr(self, name)}) + {EVENT_REST_BYTES} for the rest of the event must be"
+                    f" at most event_bytes_max ({self.event_bytes_max}), or the event would never fit"
                 )
+        if self.name_bytes_max > EVENT_REST_BYTES // 4:
+            raise ConfigError(
+                f"name_bytes_max must be at most {EVENT_REST_BYTES // 4}, not {self.name_bytes_max}"
+            )
         if self.retry_jitter_percent > 100:
             raise ConfigError(f"retry_jitter_percent must be at most 100, not {self.retry_jitter_percent}")
 
@@ -131,8 +146,8 @@ def lease_rule(config: EngineConfig) -> str | None:
         return None
     drift = config.margin_ms - config.clock_skew_ms_max - config.settle_ms_max
     return (
-        f"lease_ms ({config.lease_ms}) must exceed renew_interval_ms ({renew:g})"
-        f" + margin_ms ({config.margin_ms}) + write_timeout_ms ({config.write_timeout_ms}) = {needed:g},"
+        f"lease_ms ({config.lease_ms}) must exceed renew_interval_ms ({renew:.1f})"
+        f" + margin_ms ({config.margin_ms}) + write_timeout_ms ({config.write_timeout_ms}) = {needed:.1f},"
         f" where margin_ms is clock_skew_ms_max ({config.clock_skew_ms_max})"
         f" + lease_ms x clock_rate_error ({drift}) + settle_ms_max ({config.settle_ms_max});"
         f" lengthen the lease or tighten the bounds"

@@ -15,6 +15,9 @@ from engine.records import ErrorInfo
 
 RETRYABLE_KINDS = frozenset({"rate_limit", "overloaded", "internal", "transport", "incomplete", "unknown"})
 
+WISH_S_MAX = 10**9
+"""A longer wish counts as this one, so that its milliseconds are a number, too."""
+
 
 @attrs.frozen(kw_only=True)
 class Failure:
@@ -31,10 +34,12 @@ def failure(kind: str, message: str, retry_after_s: float | None = None) -> Fail
 
 
 def _wish(retry_after_s: float | None) -> int | None:
-    """A usable wish: finite and not negative; nonsense counts as no wish."""
-    if retry_after_s is None or not math.isfinite(retry_after_s) or retry_after_s < 0:
+    """A usable wish: a finite number that isn't negative; nonsense counts as no wish."""
+    if isinstance(retry_after_s, bool) or not isinstance(retry_after_s, int | float):
         return None
-    return math.ceil(retry_after_s * 1000)
+    if not 0 <= retry_after_s < math.inf:  # False for nan, too
+        return None
+    return math.ceil(min(retry_after_s, WISH_S_MAX) * 1000)
 
 
 def delay_ms(failed: Failure, *, attempt: int, fraction: float, config: EngineConfig) -> int:

@@ -14,7 +14,7 @@ from engine import events as ev
 from engine.buffer import Buffer
 from engine.facts import FragmentKey, StepFacts
 from engine.records import ErrorInfo
-from engine.step import fragment_ended
+from engine.step_events import fragment_ended, ids_of, tool_failed
 
 UNKNOWN_OUTCOME = "Provider Step outcome unknown after interruption"
 
@@ -50,7 +50,7 @@ def close(facts: StepFacts | None, held: Held, cause: ev.Cause) -> list[ev.Event
     """The events that close the step, in order: fragments, calls, the terminal. None open: none."""
     if facts is None or facts.terminal is not None:
         return []
-    ids = {"session_id": facts.session_id, "assistant_message_id": facts.message_id}
+    ids = ids_of(facts)
     nothing = Buffer(bytes_max=1)
     return [
         *(
@@ -67,7 +67,6 @@ def _close_call(ids: dict[str, str], call_id: str, held: Held) -> ev.Event:
     if known is not None:
         return known
     if call_id in held.not_run:
-        error = ErrorInfo(type="not-run", message="interrupted before the tool was started")
-        return ev.ToolFailed(**ids, call_id=call_id, error=error, outcome="not_run")
-    error = ErrorInfo(type="interrupted", message="interrupted while it ran: it may have taken effect")
-    return ev.ToolFailed(**ids, call_id=call_id, error=error, outcome="unknown")
+        return tool_failed(ids, call_id, "not-run", "interrupted before the tool was started", "not_run")
+    text = "interrupted while it ran: it may have taken effect"
+    return tool_failed(ids, call_id, "interrupted", text, "unknown")

@@ -7,16 +7,16 @@ doesn't, or the reverse, can't come to be.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import attrs
 
 from engine import events as ev
 from engine import facts as fact
+from engine import ingest
 from engine.buffer import Buffer
-from engine.codec import clean_json, clean_text, decode_json
-from engine.errors import EventError, ProviderFault
-from engine.facts import FragmentKey, StepFacts
+from engine.errors import ProviderFault
+from engine.facts import FragmentKey
 from engine.limits import EngineConfig
 from engine.ports import (
     Finish,
@@ -34,90 +34,29 @@ from engine.ports import (
     ToolInputStart,
     ToolResult,
 )
-from engine.records import JSON, ErrorInfo, Usage
+from engine.records import ErrorInfo, Usage
 from engine.retry import Failure, failure
+from engine.step_events import fragment_delta, fragment_ended, fragment_started, ids_of, tool_failed
+from engine.step_records import (
+    Closing,
+    Decision,
+    Ended,
+    Failed,
+    Progress,
+    StepInput,
+    StepState,
+    StreamEnded,
+    StreamFailed,
+    ToolDone,
+)
 
-# --- what a step is told, besides provider events ----------------------------------------------------
-
-
-@attrs.frozen(kw_only=True)
-class StreamEnded:
-    """The provider's body ended without an error."""
-
-
-@attrs.frozen(kw_only=True)
-class StreamFailed:
-    """The request failed outside its stream of events: raised, or was silent for too long."""
-
-    kind: str
-    message: str
-
-
-@attrs.frozen(kw_only=True)
-class ToolDone:
-    """A local tool's outcome; `event` is the call's terminal."""
-
-    event: ev.ToolSucceeded | ev.ToolFailed
-
-
-@attrs.frozen(kw_only=True)
-class Progress:
-    """A JSON value a running tool wants to be shown now."""
-
-    call_id: str
-    value: JSON
-
-
-StepInput = ProviderEvent | StreamEnded | StreamFailed | ToolDone | Progress
-
-# --- state and decision ------------------------------------------------------------------------------
-
-
-@attrs.frozen(kw_only=True)
-class StepState:
-    """The publisher's memory of its open step. `facts` is what the log says; the rest is not logged yet."""
-
-    facts: StepFacts
-    tools: frozenset[str]  #: names of local tools the model may call
-    tools_allowed: bool = True
-    open_ids: Mapping[tuple[str, str], FragmentKey] = attrs.field(factory=dict)
-    texts: Mapping[FragmentKey, Buffer] = attrs.field(factory=dict)  #: of open fragments only
-    input_names: Mapping[str, str] = attrs.field(factory=dict)  #: call id to the name its input began with
-    usage: Usage | None = None
-    finish: str | None = None
-    failed: Failure | None = None
-
-
-@attrs.frozen(kw_only=True)
-class Ended:
-    """The step is over and good; `calls` says whether tool results are owed to the model."""
-
-    finish: str
-    usage: Usage
-    calls: bool
-
-
-@attrs.frozen(kw_only=True)
-class Failed:
-    """The step is over and failed; `visible` says whether it produced something before."""
-
-    failure: Failure
-    usage: Usage | None
-    visible: bool
-
-
-Closing = Ended | Failed
-
-
-@attrs.frozen(kw_only=True)
-class Decision:
-    """What to commit, to broadcast and to start, and the state that holds once it is committed."""
-
-    state: StepState
-    durable: tuple[ev.Event, ...] = ()
-    live: tuple[ev.Event, ...] = ()
-    start: tuple[ev.ToolCalled, ...] = ()
-    closing: Closing | None = None
+# What a step is told and decides is part of this module's face: whoever asks `decide` imports both from here.
+# fmt: off
+__all__ = [
+    "Closing", "Decision", "Ended", "Failed", "Progress", "StepInput", "StepState", "StreamEnded",
+    "StreamFailed", "ToolDone", "decide", "decide_all",
+]
+# fmt: on
 
 
 def decide_all(state: StepState, inputs: Sequence[StepInput], config: EngineConfig) -> Decision:
@@ -133,15 +72,28 @@ def decide_all(state: StepState, inputs: Sequence[StepInput], config: EngineConf
         start += decision.start
         if decision.closing is not None:
             break
-    # a call that was settled within the same decision (refused) never starts
-    settled = {e.call_id for e in durable if isinstance(e, ev.ToolFailed | ev.ToolSucceeded)}
     return Decision(
         state=state,
         durable=tuple(durable),
-        live=tuple(live),
-        start=tuple(call for call in start if call.call_id not in settled),
+        live=tuple(event for event in live if _still_open(state, event)),
+        start=tuple(start),
         closing=_closing(state),
     )
+
+
+def _still_open(state: StepState, event: ev.Event) -> bool:
+    """Live events are broadcast after the decision's durable ones: one for a fragment that ended among these
+    would come too late, and its boundary event carries the whole text anyway."""
+    match event:
+        case ev.TextDelta():
+            return ("text", event.ordinal) in state.texts
+        case ev.ReasoningDelta():
+            return ("reasoning", event.ordinal) in state.texts
+        case ev.ToolInputDelta():
+            return ("tool.input", event.call_id) in state.texts
+        case ev.ToolProgress():
+            return event.call_id in state.facts.open_calls
+    return True
 
 
 def decide(state: StepState, item: StepInput, config: EngineConfig) -> Decision:
@@ -153,12 +105,10 @@ def decide(state: StepState, item: StepInput, config: EngineConfig) -> Decision:
         case Progress():
             work.progress(item)
         case StreamFailed():
-            work.stream_failed(failure(item.kind, item.message))
+            work.stream_failed(work.failure(item.kind, item.message))
         case StreamEnded():
             work.stream_ended()
-        case ProviderError():
-            work.stream_failed(failure(item.kind, clean_text(item.message), item.retry_after_s))
-        case ProviderEvent():
+        case _:
             work.provider(item)
     return work.decision()
 
@@ -201,25 +151,32 @@ class _Work:
 
     @property
     def ids(self) -> dict[str, str]:
-        facts = self.state.facts
-        return {"session_id": facts.session_id, "assistant_message_id": facts.message_id}
+        return ids_of(self.state.facts)
 
     # --- the stream ----------------------------------------------------------------------------------
 
+    @property
+    def _stream_is_over(self) -> bool:
+        return self.state.failed is not None or self.state.facts.streamed
+
     def provider(self, item: ProviderEvent) -> None:
-        if self.state.failed is not None:
+        if self._stream_is_over:
             return  # what a failed stream still says has no place in the log
         before = self.state, list(self.durable), list(self.live)
         try:
-            if self.state.finish is not None:
-                raise ProviderFault(f"{type(item).__name__} came after the finish")
-            self._provider(item)
+            if not isinstance(item, ProviderEvent):
+                raise ProviderFault(f"{type(item).__name__} isn't an event of a provider")
+            self._provider(ingest.checked(item, self.config))
         except ProviderFault as fault:
             self.state, self.durable, self.live = before
-            self.stream_failed(failure("provider_fault", str(fault)))
+            self.stream_failed(self.failure("provider_fault", str(fault)))
 
     def _provider(self, item: ProviderEvent) -> None:
+        if self.state.finish is not None and not isinstance(item, ProviderError):
+            raise ProviderFault(f"{type(item).__name__} came after the finish")
         match item:
+            case ProviderError():
+                self.stream_failed(self.failure(item.kind, item.message, item.retry_after_s))
             case TextStart():
                 self._start("text", item.id, ("text", self._ordinal()))
             case ReasoningStart():
@@ -247,13 +204,16 @@ class _Work:
             case _:
                 raise ProviderFault(f"{type(item).__name__} isn't an event of a provider")
 
+    def failure(self, kind: str, message: str, retry_after_s: float | None = None) -> Failure:
+        return failure(kind, ingest.error_text(message, self.config), retry_after_s)
+
     def _ordinal(self) -> int:
         return sum(1 for kind, _ in self.state.facts.fragments if kind != "tool.input")
 
     def _start(self, kind: str, id: str, key: FragmentKey) -> None:
         if (kind, id) in self.state.open_ids:
             raise ProviderFault(f"{kind} {id!r} was started twice")
-        self.emit(_started(self.ids, key, self.state.input_names))
+        self.emit(fragment_started(self.ids, key, self.state.input_names))
         self.state = attrs.evolve(
             self.state,
             open_ids={**self.state.open_ids, (kind, id): key},
@@ -276,9 +236,12 @@ class _Work:
 
     def _chunk(self, kind: str, id: str, text: str) -> None:
         key = self._open_key(kind, id)
-        buffer = self.state.texts[key].add(text)
+        before = self.state.texts[key]
+        buffer = before.add(text)
         self.state = attrs.evolve(self.state, texts={**self.state.texts, key: buffer})
-        self.live.append(_delta(self.ids, key, clean_text(text)))
+        added = buffer.since(before)
+        if added:
+            self.live.append(fragment_delta(self.ids, key, added))
 
     def _end(self, key: FragmentKey, *, truncated: bool = False) -> None:
         self.emit(fragment_ended(self.ids, key, self.state.texts[key], truncated=truncated))
@@ -302,18 +265,18 @@ class _Work:
         self.state = attrs.evolve(self.state, finish=item.reason, usage=usage)
 
     def stream_ended(self) -> None:
-        if self.state.failed is not None:
+        if self._stream_is_over:
             return
         if self.state.finish in (None, "unknown", "error"):
             said = "without a finish" if self.state.finish is None else f"with finish {self.state.finish!r}"
-            self.stream_failed(failure("incomplete", f"the provider's stream ended {said}"))
+            self.stream_failed(self.failure("incomplete", f"the provider's stream ended {said}"))
             return
         self._end_all(truncated=False)
         self._fail_hosted("result-missing", "the provider gave no result for this call")
         self.emit(ev.StepStreamed(**self.ids))
 
     def stream_failed(self, failed: Failure) -> None:
-        if self.state.failed is not None:
+        if self._stream_is_over:
             return
         if self.state.finish is not None and failed.error.type == "transport":
             self.stream_ended()  # the answer was whole; only closing the connection failed
@@ -325,7 +288,7 @@ class _Work:
     def _fail_hosted(self, type: str, message: str) -> None:
         for call_id in self.state.facts.open_calls:
             if self.state.facts.calls[call_id].hosted:
-                self.emit(_tool_failed(self.ids, call_id, type, message, "unknown"))
+                self.emit(tool_failed(self.ids, call_id, type, message, "unknown"))
 
     # --- tools ---------------------------------------------------------------------------------------
 
@@ -338,25 +301,26 @@ class _Work:
         key: FragmentKey = ("tool.input", item.call_id)
         if key in self.state.facts.open_fragments:
             self._end(key)
-        arguments, problem = parse_arguments(item.input)
-        name = clean_text(item.name)
+        arguments, problem = ingest.parse_arguments(item.input, self.config.fragment_bytes_max)
         called = ev.ToolCalled(
-            **self.ids, call_id=item.call_id, name=name, input=arguments, hosted=item.hosted
+            **self.ids, call_id=item.call_id, name=item.name, input=arguments, hosted=item.hosted
         )
         self.emit(called)
         if problem is not None:
             outcome: ev.Outcome = "unknown" if item.hosted else "not_run"
-            self.emit(_tool_failed(self.ids, item.call_id, "invalid-input", problem, outcome))
+            self.emit(tool_failed(self.ids, item.call_id, "invalid-input", problem, outcome))
+            if item.hosted:  # the provider may have made sense of it, and go on to give a result
+                self.state = attrs.evolve(self.state, refused=self.state.refused | {item.call_id})
         elif not item.hosted:
             self._start_or_refuse(called)
 
     def _start_or_refuse(self, called: ev.ToolCalled) -> None:
         if not self.state.tools_allowed:
             text = "the step limit of this turn is reached: tools are switched off"
-            self.emit(_tool_failed(self.ids, called.call_id, "tools-disabled", text, "not_run"))
+            self.emit(tool_failed(self.ids, called.call_id, "tools-disabled", text, "not_run"))
         elif called.name not in self.state.tools:
             text = f"there is no tool named {called.name!r}"
-            self.emit(_tool_failed(self.ids, called.call_id, "unknown-tool", text, "not_run"))
+            self.emit(tool_failed(self.ids, called.call_id, "unknown-tool", text, "not_run"))
         else:
             self.start.append(called)
 
@@ -364,24 +328,17 @@ class _Work:
         call = self.state.facts.calls.get(item.call_id)
         if call is None or not call.hosted:
             raise ProviderFault(f"a result for {item.call_id!r}, which is no hosted call of this step")
+        if item.call_id in self.state.refused:
+            self.state = attrs.evolve(self.state, refused=self.state.refused - {item.call_id})
+            return
         if call.settled:
             raise ProviderFault(f"a second result for call {item.call_id!r}")
         if item.error is not None:
-            self.emit(_tool_failed(self.ids, item.call_id, "hosted-failed", clean_text(item.error), "failed"))
+            text = ingest.error_text(item.error, self.config)
+            self.emit(tool_failed(self.ids, item.call_id, "hosted-failed", text, "failed"))
             return
-        try:
-            output = clean_json(item.output)
-        except EventError as exc:
-            raise ProviderFault(f"the result of call {item.call_id!r} can't be stored: {exc}") from exc
-        facts = self.state.facts
-        self.emit(
-            ev.ToolSucceeded(
-                session_id=facts.session_id,
-                assistant_message_id=facts.message_id,
-                call_id=item.call_id,
-                output=output,
-            )
-        )
+        output, truncated = ingest.hosted_output(item.call_id, item.output, self.config)
+        self.emit(ev.ToolSucceeded(**self.ids, call_id=item.call_id, output=output, truncated=truncated))
 
     def tool_done(self, item: ToolDone) -> None:
         self.emit(item.event)
@@ -389,56 +346,3 @@ class _Work:
     def progress(self, item: Progress) -> None:
         if item.call_id in self.state.facts.open_calls:
             self.live.append(ev.ToolProgress(**self.ids, call_id=item.call_id, value=item.value))
-
-
-# --- event makers shared with settlement -------------------------------------------------------------
-
-
-def fragment_ended(ids: dict[str, str], key: FragmentKey, text: Buffer, *, truncated: bool) -> ev.Event:
-    """The boundary event that carries a fragment's whole text."""
-    kind, which = key
-    whole, cut = clean_text(text.text), truncated or text.truncated
-    if kind == "tool.input":
-        assert isinstance(which, str)
-        return ev.ToolInputEnded(**ids, call_id=which, text=whole, truncated=cut)
-    assert isinstance(which, int)
-    cls = ev.TextEnded if kind == "text" else ev.ReasoningEnded
-    return cls(**ids, ordinal=which, text=whole, truncated=cut)
-
-
-def _started(ids: dict[str, str], key: FragmentKey, names: Mapping[str, str]) -> ev.Event:
-    kind, which = key
-    if isinstance(which, str):
-        return ev.ToolInputStarted(**ids, call_id=which, name=clean_text(names[which]))
-    return (
-        ev.TextStarted(**ids, ordinal=which) if kind == "text" else ev.ReasoningStarted(**ids, ordinal=which)
-    )
-
-
-def _delta(ids: dict[str, str], key: FragmentKey, text: str) -> ev.Event:
-    kind, which = key
-    if isinstance(which, str):
-        return ev.ToolInputDelta(**ids, call_id=which, text=text)
-    cls = ev.TextDelta if kind == "text" else ev.ReasoningDelta
-    return cls(**ids, ordinal=which, text=text)
-
-
-def _tool_failed(
-    ids: dict[str, str], call_id: str, type: str, message: str, outcome: ev.Outcome
-) -> ev.ToolFailed:
-    error = ErrorInfo(type=type, message=message)
-    return ev.ToolFailed(**ids, call_id=call_id, error=error, outcome=outcome)
-
-
-def parse_arguments(raw: str) -> tuple[dict[str, JSON], str | None]:
-    """A call's arguments as a JSON object, and what was wrong with them.
-
-    The raw text is never echoed to the model: a fixed wording names the kind of fault.
-    """
-    try:
-        value = clean_json(decode_json(clean_text(raw) or "{}"))
-    except EventError:
-        return {}, "the arguments aren't valid JSON"
-    if not isinstance(value, dict):
-        return {}, "the arguments must be a JSON object"
-    return value, None

@@ -35,7 +35,7 @@ def apply(turn: Turn, event: ev.Event) -> Turn:
         case ev.StepStarted():
             return attrs.evolve(
                 turn,
-                steps=turn.steps + (event.attempt == 1),
+                steps=step_number(turn, event.attempt),
                 retry_at=None,
                 calls=False,
                 ended=False,
@@ -55,6 +55,14 @@ def apply(turn: Turn, event: ev.Event) -> Turn:
             return Turn(seq=turn.seq, last_message_id=turn.last_message_id)
         case _:
             return turn
+
+
+def step_number(turn: Turn, attempt: int) -> int:
+    """The number within its turn of a step that starts now: a retry keeps the number of the step it repeats.
+
+    It is at least 1: a steer that joins before a retry begins the count anew, with the retry as its first.
+    """
+    return max(1, turn.steps + (attempt == 1))
 
 
 def advance(turn: Turn, stored: Iterable[ev.Stored]) -> Turn:
