@@ -7,6 +7,7 @@ package costs neither the event loop nor the database.
 from __future__ import annotations
 
 import importlib
+import logging
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -47,6 +48,9 @@ __all__ = [
     "errors",
     "open_engine",
 ]
+
+# a library leaves it to its host what becomes of its records
+logging.getLogger("fencepost").addHandler(logging.NullHandler())
 
 _MODULES = {
     "engine.api": ("Engine", "Session"),

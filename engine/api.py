@@ -83,6 +83,7 @@ class Engine:
 
     async def sessions(self, *, after: str = "", limit: int = 100) -> list[SessionRow]:
         """A page of sessions by id, tombstones included."""
+        self._check_open()
         return await self.node.log.store.read(lambda tx: tx.sessions(after, limit))
 
     async def send(
@@ -170,6 +171,7 @@ class Engine:
 
     async def quarantined(self, *, limit: int = 100) -> list[RecoveryRow]:
         """Sessions that aren't executed because of a defect, with the reason in `recovery_error`."""
+        self._check_open()
         return await self.node.log.store.read(lambda tx: tx.quarantined(limit))
 
     async def release(self, session_id: str) -> None:
@@ -234,6 +236,7 @@ class Engine:
 
     async def sequences(self, session_ids: Sequence[str]) -> dict[str, int]:
         """The latest seq of each of these sessions that exists."""
+        self._check_open()
 
         def work(tx: Reader) -> dict[str, int]:
             found = {session_id: tx.latest_seq(session_id) for session_id in session_ids}

@@ -1,7 +1,8 @@
 """The coordinator: one slot per busy session, the only place that acquires or takes over its claim.
 
 A failing session never hurts another. Slots are started in the engine's own context, so that no task inherits
-the surroundings of whoever happened to ring.
+the surroundings of whoever happened to ring. And every task of the engine is protected from a Ctrl-C, which
+thus goes to the host's main task: anywhere else it would look like a defect of the session it hit.
 """
 
 from __future__ import annotations
@@ -121,6 +122,7 @@ class Coordinator:
 
     # --- the slot's own task -------------------------------------------------------------------------
 
+    @trio.lowlevel.enable_ki_protection
     async def _run(self, slot: Slot) -> None:
         try:
             await self._node.clock.checkpoint()
@@ -129,18 +131,24 @@ class Coordinator:
                 # first come, first served: a session that is ready again queues behind those that wait
                 async with self._running:
                     await self._node.clock.checkpoint()
-                    await self._once(slot)
-        except StoreError as exc:
-            logger.warning("a session can't be claimed: %s", exc, extra={"session_id": slot.session_id})
-            slot.error = exc
-        except Exception as exc:
-            # a fault of one session stays its own: said loudly, and left to the next sweep
-            logger.exception("a session's slot failed", extra={"session_id": slot.session_id})
-            slot.error = exc
+                    if not self._stopping:
+                        await self._guarded(slot)
         finally:
             del self._slots[slot.session_id]
             slot.acquired.set()
             slot.idle.set()
+
+    async def _guarded(self, slot: Slot) -> None:
+        """One look, whose fault stays its session's own: said loudly, and left to the next ring or sweep."""
+        slot.error = None
+        try:
+            await self._once(slot)
+        except StoreError as exc:
+            logger.warning("a session can't be claimed: %s", exc, extra={"session_id": slot.session_id})
+            slot.error = exc
+        except Exception as exc:
+            logger.exception("a session's slot failed", extra={"session_id": slot.session_id})
+            slot.error = exc
 
     async def _once(self, slot: Slot) -> None:
         """Acquire, and run what was acquired. An execution exists from the hop of its commit on, so that a
@@ -155,6 +163,8 @@ class Coordinator:
                 acquired.row,
                 takeovers=acquired.takeovers,
             )
+            if self._stopping:
+                slot.execution.stop_now()  # the shutdown couldn't tell it before it was there
             slot.acquired.set()
 
         try:

@@ -16,7 +16,7 @@ import trio
 from engine import drain, transactions
 from engine.doorbell import Bell
 from engine.endings import Ending, FailedWith, HandedOver, Succeeded
-from engine.errors import ClaimCancelling, LocationFailed, StoreBusy, StoreError, StoreInterrupted
+from engine.errors import ClaimCancelling, LocationFailed, StoreBusy, StoreInterrupted
 from engine.history import History
 from engine.keeping import keep
 from engine.lease import Handle
@@ -26,9 +26,10 @@ from engine.node import Node
 from engine.plan import Plan, PlanFunction
 from engine.ports import Scope, Transaction
 from engine.records import Claim, ErrorInfo, Phase, SessionRow
-from engine.runner import Over, Runner
+from engine.runner import Runner
 from engine.settlement import NOTHING_HELD, Held
 from engine.settler import Settler
+from engine.step_records import Decision
 from engine.turn import Turn
 
 logger = logging.getLogger("fencepost.execution")
@@ -55,7 +56,7 @@ class Execution:
         self._history = History()
         self.interrupted = False  #: a user asked for the end of the turn
         self.stopping = False  #: the node shuts down
-        self.store_error: StoreError | None = None
+        self.reader_error: Exception | None = None  #: raised beside the work; evidence like what it raises
         self._idle = False  #: waits for a retry: nothing runs that deserves a grace
         self._work_scope: Scope | None = None
         self._keep_scope: Scope | None = None
@@ -77,6 +78,11 @@ class Execution:
     def stop_now(self) -> None:
         """The grace of a shutdown is over."""
         self.stopping = True
+        self._cancel_work()
+
+    def _reader_failed(self, error: Exception) -> None:
+        """A step can't go on without its reader."""
+        self.reader_error = self.reader_error or error
         self._cancel_work()
 
     def _cancel_work(self) -> None:
@@ -104,6 +110,7 @@ class Execution:
         assert self.ending is not None
         return self.ending
 
+    @trio.lowlevel.enable_ki_protection
     async def _keep(self, bell: Bell) -> None:
         """The renewal loop. Its shield is bounded by the lease, and ended by hand after settlement."""
         with self._node.clock.scope(self.handle.deadline, shield=True) as scope:
@@ -126,25 +133,24 @@ class Execution:
                 self.handle.on_lost = scope.cancel
                 if self.interrupted or self.stopping:
                     scope.cancel()
-                async with trio.open_nursery() as work:
-                    await self._work(work)
-                    work.cancel_scope.cancel()
+                await self._work()
         except BaseException as exc:  # a Cancelled of the caller's is asked for again, by a checkpoint
             return exc
         return None
 
     # --- the work ------------------------------------------------------------------------------------
 
-    async def _work(self, work: trio.Nursery) -> None:
+    async def _work(self) -> None:
         if self.row.phase in (Phase.CANCELLING, Phase.CANCELLED) or self.row.interrupt_seq is not None:
             self.interrupted = True  # its owner died: finish the cancellation, don't resume
             return
-        exhausted = self._takeovers > self._node.config.takeovers_max
+        spent = self._takeovers > self._node.config.takeovers_max
+        exhausted = spent and self.row.phase is not Phase.SAFE  # what is settled costs nothing to finish
         if (self.row.phase is Phase.UNKNOWN or exhausted) and not await self._recover(exhausted):
             return
         try:
             async with self._node.locations.use(self._session.location) as services:
-                await self._drain(work, services)
+                await self._drain(services)
         except LocationFailed as exc:
             await self._fail(ErrorInfo(type="location-failed", message=str(exc)))
 
@@ -174,13 +180,15 @@ class Execution:
             lambda tx, row: transactions.fail(tx, fence, error), after_commit=after_commit, label="failed"
         )
 
-    async def _drain(self, work: trio.Nursery, services: Services) -> None:
-        over: Over | None = None
+    async def _drain(self, services: Services) -> None:
+        over: Decision | None = None
         while True:
-            upcoming = self._prepare(work, services)
-            published = await self._next(over, upcoming)
-            if self.runner is not upcoming:
-                upcoming.drop()
+            upcoming = self._prepare(services)
+            try:
+                published = await self._next(over, upcoming)
+            finally:
+                if self.runner is not upcoming:
+                    upcoming.drop()
             if over is not None:
                 upcoming.tell(over.live)
             move, over = published.value.move, None
@@ -194,7 +202,7 @@ class Execution:
                 case drain.Succeed() | drain.Fail() | drain.HandOver():
                     return
 
-    def _prepare(self, work: trio.Nursery, services: Services) -> Runner:
+    def _prepare(self, services: Services) -> Runner:
         upcoming = Runner(
             self._node,
             self.handle,
@@ -202,12 +210,13 @@ class Execution:
             services,
             self._history,
             self.publish,
+            self._reader_failed,
             self._node.system.ids.new("msg"),
         )
-        upcoming.start(work)
+        upcoming.start()
         return upcoming
 
-    async def _next(self, over: Over | None, upcoming: Runner) -> Published[transactions.Next]:
+    async def _next(self, over: Decision | None, upcoming: Runner) -> Published[transactions.Next]:
         """One boundary: the closing step's terminal and whatever comes next, in one transaction."""
         closing = self.runner if over is not None else None
         fraction = self._node.system.chance.fraction()
@@ -255,7 +264,9 @@ class Execution:
         self._idle = True
         if self.stopping:
             self._cancel_work()
-        await clock.sleep(max(0, wall_ms - clock.now_ms()) / 1000)
+        # a wall clock that was set back must not make the wait longer than any retry may take
+        wait_ms = min(wall_ms - clock.now_ms(), self._node.config.retry_after_ms_max)
+        await clock.sleep(max(0, wait_ms) / 1000)
         self._idle = False
 
     async def publish(
@@ -290,9 +301,6 @@ class Execution:
                 await self._node.clock.sleep(BUSY_RETRY_S)
             except ClaimCancelling:
                 self.interrupted = True
-                raise
-            except StoreError as exc:
-                self.store_error = exc
                 raise
 
     async def stop_work(self) -> Held:

@@ -58,23 +58,25 @@ class Interrupter:
         if slot is not None:
             await slot.acquired.wait()
             await self._node.clock.checkpoint()
-            if slot.execution is not None and not slot.execution.handle.over:
-                answer = await self._ask_here(session_id, slot.execution)
-                if answer is not None:
-                    return answer
+            answer = await self._ask_here(session_id)
+            if answer is not None:
+                return answer
         return await self._ask_elsewhere(session_id)
 
     # --- our own execution ---------------------------------------------------------------------------
 
-    async def _ask_here(self, session_id: str, execution: Execution) -> InterruptAnswer | None:
-        """None if the claim turned out not to be ours any more."""
+    async def _ask_here(self, session_id: str) -> InterruptAnswer | None:
+        """None if nothing is executed here, or the claim turned out not to be ours any more."""
         config = self._node.config
+        execution = self._executing(session_id)
+        if execution is None:
+            return None
 
         def plan(tx: Transaction, row: Claim | None) -> Plan[bool]:
             assert row is not None
             if row.phase in SETTLING_PHASES:
                 return Plan(value=False)
-            return Plan(commit=ask_to_cancel(tx, row, config).commit, value=True)
+            return Plan(commit=ask_to_cancel(tx, row, config, anew=True).commit, value=True)
 
         def after_commit(published: Published[bool]) -> None:
             if published.value and published.row is not None:
@@ -100,6 +102,12 @@ class Interrupter:
         await self._node.clock.checkpoint()
         return InterruptAnswer.SETTLED if isinstance(execution.ending, Interrupted) else None
 
+    def _executing(self, session_id: str) -> Execution | None:
+        slot = self._coordinator.slot(session_id)
+        if slot is None or slot.execution is None or slot.execution.handle.over:
+            return None
+        return slot.execution
+
     # --- somebody else's, or nobody's ----------------------------------------------------------------
 
     async def _ask_elsewhere(self, session_id: str) -> InterruptAnswer:
@@ -121,6 +129,9 @@ class Interrupter:
                 self._coordinator.wake(session_id)
             asked_at = latest if asked_at is None else asked_at
             await self._node.clock.sleep(self._node.config.poll_ms / 1000)
+            answer = await self._ask_here(session_id)  # our own slot may have won the race for the claim
+            if answer is not None:
+                return answer
 
     async def _was_interrupted(self, session_id: str, asked_at: int) -> bool:
         def work(tx: Reader) -> bool:
@@ -180,8 +191,9 @@ def _ask(tx: Transaction, *, session_id: str, asked: bool) -> tuple[_Found, int]
     row, latest = tx.claim(session_id), tx.latest_seq(session_id)
     if row is None:
         return _Found.NOBODY, latest
-    if not asked and row.phase in SETTLING_PHASES:
+    dead = is_free(row, tx.now_ms)
+    if not asked and row.phase in SETTLING_PHASES and not dead:
         return _Found.SETTLING, latest
     if row.interrupt_seq is None or not asked:
         command(tx, session_id, claim_request(row, latest))
-    return (_Found.ASKED_THE_DEAD if is_free(row, tx.now_ms) else _Found.ASKED), latest
+    return (_Found.ASKED_THE_DEAD if dead else _Found.ASKED), latest

@@ -23,9 +23,9 @@ RETRY_PARTS = 10
 async def keep(node: Node, handle: Handle, bell: Bell, saw: Callable[[Claim], None]) -> None:
     """Renew until the handle is over or lost; tell `saw` each row that was found on the way.
 
-    The interval counts from when the latest good write was *queued*: counted from its outcome, two slow writes
-    in a row would outlast the lease. A failing renewal costs nothing by itself: the handle's own deadline
-    decides when it is too late.
+    The interval counts from when the latest good write was *queued*: counted from its outcome, two slow
+    writes in a row would outlast the lease. A failing renewal costs nothing by itself: the handle's own
+    deadline decides when it is too late.
     """
     await node.clock.checkpoint()
     interval = node.config.renew_interval_ms / 1000

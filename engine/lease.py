@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from engine.claims import EXPIRED_AT_ONCE
 from engine.errors import ClaimLost
 from engine.limits import EngineConfig
 from engine.ports import Clock, Scope
@@ -74,5 +75,5 @@ class Handle:
 
     def follow(self, row: Claim | None) -> None:
         """Take note of the row after one of our own commits: gone or freed means that it is over."""
-        if row is None or row.execution_id != self.fence.execution_id or row.expires_at <= 1:
+        if row is None or row.execution_id != self.fence.execution_id or row.expires_at <= EXPIRED_AT_ONCE:
             self.over = True

@@ -70,11 +70,14 @@ class LiveFeed:
         self._buffer_max = buffer_max
         self._subscribers: dict[int, Subscriber] = {}
         self._next = 0
+        self._closed = False
 
     @contextlib.contextmanager
     def subscribe(self, session_id: str | None = None, buffer_max: int | None = None) -> Iterator[Subscriber]:
         """Subscribe to one session, or to all with None, while the block lasts."""
         subscriber = Subscriber(self._clock, session_id, buffer_max or self._buffer_max)
+        if self._closed:
+            subscriber.close()  # nothing would ever end its wait
         number = self._next
         self._next += 1
         self._subscribers[number] = subscriber
@@ -91,6 +94,7 @@ class LiveFeed:
                 subscriber.offer(item)
 
     def close(self) -> None:
-        """End every subscription."""
+        """End every subscription, those to come included."""
+        self._closed = True
         for subscriber in self._subscribers.values():
             subscriber.close()

@@ -103,6 +103,7 @@ class Locations:
             if self._places.get(location) is place:
                 del self._places[location]
 
+    @trio.lowlevel.enable_ki_protection
     async def _hold(self, location: str, place: _Place, opener: OpenLocation) -> None:
         try:
             await self._clock.checkpoint()

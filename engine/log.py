@@ -19,7 +19,7 @@ from engine.limits import EngineConfig
 from engine.live import LiveFeed
 from engine.metrics import Metrics
 from engine.plan import Plan, PlanFunction, command
-from engine.ports import Listener, Store, System, Transaction
+from engine.ports import Listener, Reader, Store, System, Transaction
 from engine.reading import LogReader
 from engine.records import Claim, EventRow
 
@@ -174,7 +174,14 @@ class Log:
 
     # --- reading -------------------------------------------------------------------------------------
 
-    def read(self, session_id: str, *, after: int = -1, follow: bool = False) -> LogReader:
+    def read(
+        self,
+        session_id: str,
+        *,
+        after: int = -1,
+        follow: bool = False,
+        look: Callable[[Reader], None] | None = None,
+    ) -> LogReader:
         """A reader of the session's stored events with seq greater than `after`; see `LogReader`."""
         return LogReader(
             self.store,
@@ -184,6 +191,7 @@ class Log:
             follow=follow,
             closed=lambda: self._closed,
             page=self._config.page_events_max,
+            look=look,
         )
 
 

@@ -227,50 +227,68 @@ class ProviderEvent:
 
 @attrs.frozen(kw_only=True)
 class TextStart(ProviderEvent):
+    """A fragment of text begins."""
+
     id: str = "text"
 
 
 @attrs.frozen(kw_only=True)
 class TextChunk(ProviderEvent):
+    """More of a fragment of text."""
+
     text: str
     id: str = "text"
 
 
 @attrs.frozen(kw_only=True)
 class TextEnd(ProviderEvent):
+    """A fragment of text is whole."""
+
     id: str = "text"
 
 
 @attrs.frozen(kw_only=True)
 class ReasoningStart(ProviderEvent):
+    """A fragment of reasoning begins."""
+
     id: str = "reasoning"
 
 
 @attrs.frozen(kw_only=True)
 class ReasoningChunk(ProviderEvent):
+    """More of a fragment of reasoning."""
+
     text: str
     id: str = "reasoning"
 
 
 @attrs.frozen(kw_only=True)
 class ReasoningEnd(ProviderEvent):
+    """A fragment of reasoning is whole."""
+
     id: str = "reasoning"
 
 
 @attrs.frozen(kw_only=True)
 class ToolInputStart(ProviderEvent):
+    """The arguments of a call begin to arrive."""
+
     call_id: str
     name: str
 
 
 @attrs.frozen(kw_only=True)
 class ToolInputChunk(ProviderEvent):
+    """More of a call's arguments, as raw JSON text."""
+
     call_id: str
     text: str
 
 
 @attrs.frozen(kw_only=True)
 class ToolInputEnd(ProviderEvent):
+    """A call's arguments are whole; the call itself follows."""
+
     call_id: str
 
 

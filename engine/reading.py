@@ -11,10 +11,10 @@ import attrs
 
 from engine.codec import decode_row
 from engine.doorbell import Bell, Doorbells
-from engine.errors import EngineClosed, SessionNotFound
+from engine.errors import EngineClosed, EventError, SessionNotFound, StoreClosed
 from engine.events import SessionDeletedEvent, Stored
 from engine.ports import Reader, Store
-from engine.records import EventRow
+from engine.records import EventRow, SessionRow
 
 
 @attrs.frozen
@@ -28,7 +28,7 @@ class Synced:
 class _Page:
     rows: list[EventRow]
     latest: int
-    known: bool
+    session: SessionRow | None
 
 
 class LogReader:
@@ -37,6 +37,8 @@ class LogReader:
     Use it as `async with log.read(…) as reader: async for item in reader`. Without `follow` it ends after
     `Synced`; with it, it goes on until the session is deleted. It is a plain object, no generator: dropping
     it leaves nothing behind but its doorbell, which the block takes down.
+
+    `look` is called with the snapshot of each read that found nothing new; what it raises ends the reading.
 
     Raises `SessionNotFound`, `UnknownEvent`, `EventMalformed`, `EngineClosed`, or a `StoreError`.
     """
@@ -51,6 +53,7 @@ class LogReader:
         follow: bool,
         page: int,
         closed: Callable[[], bool],
+        look: Callable[[Reader], None] | None = None,
     ) -> None:
         self.session_id = session_id
         self.seq = after  #: the seq of the latest event handed out
@@ -58,10 +61,12 @@ class LogReader:
         self._follow = follow
         self._page = page
         self._closed = closed
+        self._look = look or (lambda tx: None)
         self._ready: collections.deque[Stored | Synced] = collections.deque()
         self._watermark: int | None = None
         self._synced = False
         self._ended = False
+        self._damage: EventError | None = None  #: why the event after those in `_ready` can't be handed out
         self._hanging: AbstractContextManager[Bell] = doorbells.bell(session_id)
         self._bell: Bell | None = None
 
@@ -83,30 +88,46 @@ class LogReader:
         while not self._ready:
             if self._ended:
                 raise StopAsyncIteration
+            if self._damage is not None:
+                raise self._damage
             self._bell.clear()
             if self._closed():
-                raise EngineClosed(f"the engine closed; read on from seq {self.seq} with another one")
+                raise self._engine_closed()
             more = await self._fill()
-            if not self._ready and not self._ended and not more:
+            if not (self._ready or self._ended or self._damage or more):
                 await self._bell.wait()
         item = self._ready.popleft()
         if isinstance(item, Stored):
             self.seq = item.seq
         return item
 
+    def _engine_closed(self) -> EngineClosed:
+        return EngineClosed(f"the engine closed; read on from seq {self.seq} with another one")
+
+    async def _read(self, work: Callable[[Reader], _Page]) -> _Page:
+        try:
+            return await self._store.read(work)
+        except StoreClosed as exc:  # the engine closed between our last look and the read
+            if self._closed():
+                raise self._engine_closed() from exc
+            raise
+
     async def _fill(self) -> bool:
         """Read one page. True if another page is there already."""
         after, session_id, limit = self.seq, self.session_id, self._page
 
         def work(tx: Reader) -> _Page:
+            rows = tx.events(session_id, after, limit)
+            if not rows:
+                self._look(tx)
             return _Page(
-                rows=tx.events(session_id, after, limit),
+                rows=rows,
                 latest=tx.latest_seq(session_id),
-                known=tx.session(session_id) is not None,
+                session=tx.session(session_id),
             )
 
-        page = await self._store.read(work)
-        if not page.known:
+        page = await self._read(work)
+        if page.session is None:
             raise SessionNotFound(f"there is no session {session_id} in this database")
         if self._watermark is None:
             self._watermark = page.latest
@@ -116,13 +137,19 @@ class LogReader:
                 self._sync()
             if self._ended:
                 return False
-            stored = decode_row(row)
+            try:
+                stored = decode_row(row)
+            except EventError as exc:  # what precedes it is handed out first
+                self._damage = exc
+                return False
             self._ready.append(stored)
             reached = row.seq
             if isinstance(stored.event, SessionDeletedEvent):
                 self._ended = True
         if not self._synced and reached >= self._watermark:
             self._sync()
+        if page.session.deleted and reached >= page.latest:
+            self._ended = True  # the cursor was at the tombstone, or past it: nothing will ever come
         return reached < page.latest
 
     def _sync(self) -> None:

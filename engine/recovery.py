@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 
 import attrs
+import trio
 
 from engine.claims import Watched
 from engine.coordinator import Coordinator
@@ -46,6 +47,7 @@ class Recovery:
         self._coordinator = coordinator
         self._seen: dict[str, _Seen] = {}
 
+    @trio.lowlevel.enable_ki_protection
     async def run(self) -> None:
         """Sweep at once, then at every interval, spread by a tenth so that nodes don't march in step."""
         await self._node.clock.checkpoint()

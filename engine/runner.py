@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
 import attrs
@@ -20,7 +20,7 @@ from engine.locations import Services
 from engine.log import Published
 from engine.node import Node
 from engine.plan import Plan
-from engine.ports import Reader, Scope
+from engine.ports import ProviderEvent, Reader, Scope
 from engine.records import EventRow, Request, SessionRow, ToolSpec
 from engine.settlement import NOTHING_HELD, Held
 from engine.tools import ToolTask
@@ -40,16 +40,6 @@ class Publisher(Protocol):
     ) -> Awaitable[Published[Any]]: ...
 
 
-@attrs.frozen(kw_only=True)
-class Over:
-    """A step that is over, with the last events and live events that aren't published yet."""
-
-    closing: step.Closing
-    state: step.StepState
-    durable: Sequence[ev.Event]
-    live: Sequence[ev.Event]
-
-
 class Runner:
     """Runs one step. The reader is started before the step exists and waits for the commit that opens it:
     a task started inside the writer's hop would inherit another session's context."""
@@ -62,6 +52,7 @@ class Runner:
         services: Services,
         history: History,
         publish: Publisher,
+        failed: Callable[[Exception], None],
         message_id: str,
     ) -> None:
         self.message_id = message_id
@@ -72,19 +63,27 @@ class Runner:
         self._services = services
         self._history = history
         self._publish = publish
+        self._failed = failed
         self._attempt = 1
         self._decided = trio.Event()
         self._begun = False
+        self._stopped = False
         self._reader: Scope | None = None
+        self._reader_ended = trio.Event()
         self._tools: dict[str, ToolTask] = {}
         self._tool_limit = trio.CapacityLimiter(node.config.tools_per_session_max)
         self._send, self._receive = trio.open_memory_channel[step.StepInput](node.config.provider_buffer_max)
 
     # --- before and at the commit that opens the step ------------------------------------------------
 
-    def start(self, nursery: trio.Nursery) -> None:
-        """Start the reader; it waits for `begin` or `drop`."""
-        nursery.start_soon(self._read, name=f"{self._session.session_id}/reader/{self.message_id}")
+    def start(self) -> None:
+        """Start the reader; it waits for `begin` or `drop`, one of which must come.
+
+        Like a tool it is only tracked from here: a request that is slow to close can't hold the step open.
+        """
+        self._node.tool_nursery.start_soon(
+            self._run_reader, name=f"{self._session.session_id}/reader/{self.message_id}"
+        )
 
     def begin(self, *, attempt: int, tools_allowed: bool) -> None:
         """In the hop of the commit that stored `step.started`: the step exists, its request may open."""
@@ -109,20 +108,15 @@ class Runner:
 
     # --- the owner of the state ----------------------------------------------------------------------
 
-    async def run(self) -> Over:
-        """Decide input after input until the step is over; its last events are the caller's to commit."""
+    async def run(self) -> step.Decision:
+        """Decide input after input until the step is over; that last decision is the caller's to commit."""
         while True:
             inputs = await self._inputs()
             assert self.state is not None
             decision = step.decide_all(self.state, inputs, self._node.config)
             if decision.closing is not None:
                 self._stop_reader()
-                return Over(
-                    closing=decision.closing,
-                    state=decision.state,
-                    durable=decision.durable,
-                    live=decision.live,
-                )
+                return decision
             if decision.durable:
                 await self._commit(decision)
             else:
@@ -198,30 +192,33 @@ class Runner:
     async def stop(self) -> Held:
         """Stop the reader and the tools, each within its bound; return what this process still holds.
 
-        Tools get `tool_grace_ms` under a shield; whoever ignores that is abandoned, and named in a warning.
+        They get `tool_grace_ms` under a shield; whoever ignores that is abandoned, and named in a warning.
         """
         self.drop()
         self._stop_reader()
-        running = [task for task in self._tools.values() if not task.finished.is_set()]
-        for task in running:
-            task.drop()
-            task.cancel()
-        if running:
-            clock = self._node.clock
-            with clock.scope(self._node.deadline(self._node.config.tool_grace_ms), shield=True):
-                for task in running:
-                    await task.finished.wait()
-                await clock.checkpoint()
+        for task in self._tools.values():
+            if not task.finished.is_set():
+                task.drop()
+                task.cancel()
+        ends = [self._reader_ended, *(task.finished for task in self._tools.values())]
+        clock = self._node.clock
+        with clock.scope(self._node.deadline(self._node.config.tool_grace_ms), shield=True):
+            for end in ends:
+                await end.wait()
+            await clock.checkpoint()
         self._receive.close()
         self._warn_of_stragglers()
         return self._held()
 
     def _warn_of_stragglers(self) -> None:
+        fields = {"session_id": self._session.session_id, "assistant_message_id": self.message_id}
+        if not self._reader_ended.is_set():
+            logger.warning("a request didn't close in time and was abandoned", extra=fields)
         for task in self._tools.values():
             if not task.finished.is_set():
                 logger.warning(
                     "a tool ignored its cancellation and was abandoned",
-                    extra={"assistant_message_id": self.message_id, "tool": task.call.name},
+                    extra={**fields, "tool": task.call.name},
                 )
 
     def _held(self) -> Held:
@@ -236,15 +233,26 @@ class Runner:
     # --- the reader ----------------------------------------------------------------------------------
 
     def _stop_reader(self) -> None:
+        self._stopped = True
         if self._reader is not None:
             self._reader.cancel()
+
+    @trio.lowlevel.enable_ki_protection
+    async def _run_reader(self) -> None:
+        """The task. It runs beside the execution, so what it raises is told, not thrown."""
+        try:
+            await self._read()
+        except Exception as exc:
+            self._failed(exc)
+        finally:
+            self._reader_ended.set()
 
     async def _read(self) -> None:
         clock = self._node.clock
         await clock.checkpoint()
         await self._decided.wait()
         await clock.checkpoint()
-        if not self._begun:
+        if not self._begun or self._stopped:
             return
         with clock.scope() as reader:
             self._reader = reader
@@ -260,7 +268,7 @@ class Runner:
         clock = self._node.clock
         try:
             with clock.scope(clock.monotonic() + idle_s) as idle:
-                async with self._services.provider.open(request) as events:
+                async with self._services.provider.open(request) as events, closing(events):
                     async for event in events:
                         await clock.checkpoint()
                         await self._send.send(event)
@@ -268,6 +276,13 @@ class Runner:
                 return step.StreamEnded()
         except Exception as exc:
             return step.StreamFailed(kind="transport", message=clean_text(f"{type(exc).__name__}: {exc}"))
+        except BaseExceptionGroup as group:
+            cancelled, failure = group.split(trio.Cancelled)
+            if cancelled is None or not isinstance(failure, ExceptionGroup):
+                raise
+            # whoever stopped the reader doesn't want to hear of its step any more
+            logger.info("closing a cancelled request failed: %r", failure)
+            raise cancelled from None
         return step.StreamFailed(kind="transport", message=f"the provider said nothing for {idle_s:g} s")
 
     async def _request(self) -> Request:
@@ -304,3 +319,15 @@ class Runner:
             self._history.advance(decode_row(row) for row in rows)
             if len(rows) < limit:
                 return
+
+
+@contextlib.asynccontextmanager
+async def closing(events: AsyncIterator[ProviderEvent]) -> AsyncIterator[None]:
+    """Close the iterator here if it can be closed: left to the garbage collector, an asynchronous generator
+    would be finished in another task."""
+    try:
+        yield
+    finally:
+        close = getattr(events, "aclose", None)
+        if close is not None:
+            await close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 
 import trio
 
@@ -39,7 +39,8 @@ async def run_engine(
 ) -> AsyncIterator[Engine]:
     """An engine over a store that is open already. `open_engine` is the usual way in."""
     bounds = config or EngineConfig()
-    crash: BaseException | None = None
+    host_error: BaseException | None = None
+    engine_error: BaseException | None = None
     try:
         async with trio.open_nursery() as nursery:
             node = Node(
@@ -57,24 +58,44 @@ async def run_engine(
                 nursery.start_soon(engine.recovery.run, name=f"sweep/{node.owner_id}")
             try:
                 yield engine
-            except Exception as exc:
-                crash = exc  # the host's own error leaves as it came, not wrapped in a group
+            except BaseException as exc:
+                host_error = exc  # it leaves as it came, not wrapped in the nursery's group
             finally:
                 await engine.close()
                 nursery.cancel_scope.cancel()
-    except BaseExceptionGroup as group:
-        failed = group.subgroup(lambda exc: not isinstance(exc, trio.Cancelled))
-        if failed is None:
-            raise
-        raise EngineFailed(f"the engine's own machinery failed: {_first(failed)!r}") from _first(failed)
-    if crash is not None:
-        raise crash
+    except BaseException as exc:
+        engine_error = exc
+    told = _told(engine_error, host_error)
+    try:
+        if told is not None:
+            raise told
+    finally:
+        del told, host_error, engine_error  # they hold tracebacks that hold this frame
 
 
-def _first(group: BaseException) -> BaseException:
-    while isinstance(group, BaseExceptionGroup):
-        group = group.exceptions[0]
-    return group
+def _told(engine: BaseException | None, host: BaseException | None) -> BaseException | None:
+    """The one error that reaches the host: the machinery's, else a Ctrl-C while closing, else the host's own.
+
+    Cancellations of the engine's tasks come last: they must not replace what the host raised.
+    """
+    leaves = list(_leaves(engine))
+    for exc in leaves:
+        if not isinstance(exc, trio.Cancelled | KeyboardInterrupt):
+            failed = EngineFailed(f"the engine's own machinery failed: {exc!r}")
+            failed.__cause__ = exc
+            if host is not None and not isinstance(host, trio.Cancelled):
+                failed.add_note(f"the host's block had failed by itself: {host!r}")
+            return failed
+    interrupts = [exc for exc in leaves if isinstance(exc, KeyboardInterrupt)]
+    return interrupts[0] if interrupts else host or engine
+
+
+def _leaves(error: BaseException | None) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            yield from _leaves(inner)
+    elif error is not None:
+        yield error
 
 
 @contextlib.asynccontextmanager

@@ -41,7 +41,7 @@ class Settler:
         try:
             execution.handle.begin_settlement()
             try:
-                return await self._by_cause(held, None if cancelled else defect_in(failure))
+                return await self._by_cause(held, self._evidence(failure), cancelled=cancelled)
             except ClaimCancelling:  # an interrupt met a shutdown: the durable phase wins
                 return await self._as_interrupted(held)
         except ClaimLost as exc:
@@ -50,6 +50,13 @@ class Settler:
             return Lost(reason=str(exc))
         except (StoreError, SettlementFailed) as exc:
             return await self._give_up(exc)
+        except Exception as exc:  # a log that can't be read can't be settled either
+            return await self._quarantine(exc)
+
+    def _evidence(self, failure: BaseException | None) -> list[BaseException]:
+        """What the work and its reader raised, without what the engine handles anyway."""
+        raised = [*_leaves(failure), *_leaves(self._execution.reader_error)]
+        return [exc for exc in raised if not isinstance(exc, trio.Cancelled | ClaimLost | ClaimCancelling)]
 
     async def _caller_is_cancelled(self) -> bool:
         """Asked of Trio by a checkpoint, never guessed from what the work raised."""
@@ -59,17 +66,18 @@ class Settler:
             return True
         return False
 
-    async def _by_cause(self, held: Held, defect: BaseException | None) -> Ending:
+    async def _by_cause(self, held: Held, evidence: list[BaseException], *, cancelled: bool) -> Ending:
         execution = self._execution
         row = execution.row
         if execution.interrupted or row.phase in (Phase.CANCELLING, Phase.CANCELLED):
-            if defect is not None:
-                logger.warning("the interrupted work failed, too: %r", defect, extra=execution.fields())
+            for exc in evidence:
+                logger.warning("the interrupted work failed, too: %r", exc, extra=execution.fields())
             return await self._as_interrupted(held)
-        if execution.store_error is not None:
-            return await self._give_up(execution.store_error)
-        if defect is not None and not execution.stopping:
-            return await self._quarantine(defect)
+        for exc in evidence:
+            if isinstance(exc, StoreError):
+                return await self._give_up(exc)
+        if evidence and not (execution.stopping or cancelled):
+            return await self._quarantine(evidence[0])
         await self._commit(
             lambda tx, row: transactions.settle_shutdown(tx, _held_row(row), held, self._node.config),
             then=execution.closed,
@@ -79,7 +87,9 @@ class Settler:
     async def _as_interrupted(self, held: Held) -> Ending:
         execution, config = self._execution, self._node.config
         if execution.row.phase not in (Phase.CANCELLING, Phase.CANCELLED):
-            await self._commit(lambda tx, row: transactions.ask_to_cancel(tx, _held_row(row), config))
+            await self._commit(
+                lambda tx, row: transactions.ask_to_cancel(tx, _held_row(row), config, anew=False)
+            )
         if execution.row.phase is Phase.CANCELLING:
             await self._commit(
                 lambda tx, row: transactions.settle_interrupted(tx, _held_row(row), held, config),
@@ -96,7 +106,10 @@ class Settler:
         logger.error("a defect: the session is quarantined", exc_info=defect, extra=execution.fields())
         try:
             await self._commit(
-                lambda tx, row: transactions.quarantine(tx, fence, reason), stage=Stage.CLEARING
+                lambda tx, row: transactions.quarantine(tx, fence, reason),
+                stage=Stage.CLEARING,
+                # there is no event to ring for it, and whoever waits for the turn must hear of it
+                then=lambda published: self._node.log.doorbells.ring(fence.session_id),
             )
         except (StoreError, SettlementFailed) as exc:
             return await self._give_up(exc, because=f"the quarantine for a defect ({reason}) failed")
@@ -138,14 +151,6 @@ class Settler:
 def _held_row(row: Claim | None) -> Claim:
     assert row is not None, "a fenced publication carries its claim"
     return row
-
-
-def defect_in(failure: BaseException | None) -> BaseException | None:
-    """The first exception in `failure` that is no cancellation and no condition the engine handles."""
-    for exc in _leaves(failure):
-        if not isinstance(exc, trio.Cancelled | ClaimLost | ClaimCancelling | StoreError):
-            return exc
-    return None
 
 
 def _leaves(failure: BaseException | None) -> Iterator[BaseException]:

@@ -16,7 +16,9 @@ import trio
 from engine import codec
 from engine import events as ev
 from engine.errors import ClaimLost, EventError, ToolError
+from engine.ingest import error_text
 from engine.lease import Handle
+from engine.limits import EngineConfig
 from engine.node import Node
 from engine.ports import Scope, Tool, ToolContext
 from engine.records import JSON, ErrorInfo
@@ -26,6 +28,7 @@ logger = logging.getLogger("fencepost.tools")
 
 Terminal = ev.ToolSucceeded | ev.ToolFailed
 DEFECT = "the tool failed because of a fault of its own; its effect is uncertain"
+BAD_SCHEMA = "the tool wasn't run because its own description of its input is broken"
 
 
 class ToolTask:
@@ -74,6 +77,7 @@ class ToolTask:
         if self._scope is not None:
             self._scope.cancel()
 
+    @trio.lowlevel.enable_ki_protection
     async def run(self) -> None:
         """The task. Nothing a tool raises gets out of it, but for what ends the process."""
         try:
@@ -105,18 +109,29 @@ class ToolTask:
             logger.exception("the clean-up of a cancelled tool failed", extra=self._fields())
 
     async def _outcome(self) -> Terminal:
-        problem = invalid_input(self._tool, self.call.input)
-        if problem is not None:
+        refused = self._refused()
+        if refused is not None:
             self.started = False
-            return self._failed(ErrorInfo(type="invalid-input", message=problem), "not_run")
+            return self._failed(refused, "not_run")
         try:
             output = await self._tool.handler(self._context(), self.call.input)
             return self._succeeded(output)
         except ToolError as exc:
-            return self._failed(describe(exc), "failed")
+            return self._failed(describe(exc, self._node.config), "failed")
         except Exception:
             logger.exception("a tool raised something other than ToolError", extra=self._fields())
             return self._failed(ErrorInfo(type="tool-defect", message=DEFECT), "unknown")
+
+    def _refused(self) -> ErrorInfo | None:
+        """Why the tool isn't run with this input. A schema that can't be asked is the tool's fault, too."""
+        try:
+            problem = invalid_input(self._tool, self.call.input)
+        except Exception:
+            logger.exception("a tool's schema can't be used", extra=self._fields())
+            return ErrorInfo(type="tool-defect", message=BAD_SCHEMA)
+        if problem is None:
+            return None
+        return ErrorInfo(type="invalid-input", message=error_text(problem, self._node.config))
 
     def _context(self) -> ToolContext:
         return ToolContext(
@@ -132,9 +147,10 @@ class ToolTask:
 
     def _succeeded(self, output: JSON) -> Terminal:
         try:
-            value, truncated = bounded_output(output, self._node.config.tool_output_bytes_max)
+            value, truncated = codec.bounded_json(output, self._node.config.tool_output_bytes_max)
         except EventError as exc:
-            error = ErrorInfo(type="invalid-output", message=f"the tool's output can't be stored: {exc}")
+            text = error_text(f"the tool's output can't be stored: {exc}", self._node.config)
+            error = ErrorInfo(type="invalid-output", message=text)
             return self._failed(error, "unknown")
         return ev.ToolSucceeded(**self._ids(), output=value, truncated=truncated)
 
@@ -153,15 +169,15 @@ class ToolTask:
         return {**self._ids(), "tool": self.call.name, "execution_id": self._handle.fence.execution_id}
 
 
-def describe(exc: ToolError) -> ErrorInfo:
-    """A tool's own error as the model sees it; details that JSON can't hold are dropped."""
+def describe(exc: ToolError, config: EngineConfig) -> ErrorInfo:
+    """A tool's own error as the model sees it; details that JSON can't hold are dropped, long ones cut."""
     try:
-        details = codec.clean_json(exc.details)
+        details, _ = codec.bounded_json(exc.details, config.error_bytes_max)
     except EventError:
         details = None
     return ErrorInfo(
-        type=codec.clean_text(str(exc.type)),
-        message=codec.clean_text(str(exc.message)),
+        type=codec.cut_text(codec.clean_text(str(exc.type)), config.name_bytes_max),
+        message=error_text(exc.message, config),
         retryable=bool(exc.retryable),
         details=details,
     )
@@ -175,16 +191,3 @@ def invalid_input(tool: Tool, value: JSON) -> str | None:
         return None
     where = "/".join(str(part) for part in error.absolute_path)
     return f"the input doesn't fit the tool's schema{f' at {where}' if where else ''}: {error.message}"
-
-
-def bounded_output(output: JSON, bytes_max: int) -> tuple[JSON, bool]:
-    """A tool's output as storable JSON, and whether it had to be cut to `bytes_max`.
-
-    Text is cut at a character; any other value becomes the beginning of its JSON text. Raises `EventError`.
-    """
-    value = codec.clean_json(output)
-    encoded = codec.encode_json(value)
-    if len(encoded) <= bytes_max:
-        return value, False
-    text = value.encode() if isinstance(value, str) else encoded
-    return text[: bytes_max // 2].decode("utf-8", "ignore"), True

@@ -11,15 +11,27 @@ import attrs
 
 from engine import drain, facts, settlement, turn
 from engine import events as ev
-from engine.claims import Clear, Command, Detach, Drop, Expire, HandOver, Keep, Open, RequestInterrupt, Update
+from engine.claims import (
+    HANDED_OVER,
+    Clear,
+    Command,
+    Detach,
+    Drop,
+    Expire,
+    HandOver,
+    Keep,
+    Open,
+    RequestInterrupt,
+    Update,
+)
 from engine.codec import clean_text, decode_row
 from engine.errors import SessionNotFound
 from engine.limits import EngineConfig
 from engine.plan import WHOLE, Plan, command, moves
 from engine.ports import Reader, Transaction
 from engine.records import Claim, ErrorInfo, Fence, Phase, RecoveryRow, SessionRow
-from engine.runner import Over
 from engine.settlement import Held
+from engine.step_records import Decision
 from engine.turn import Turn
 
 
@@ -59,7 +71,7 @@ def next_move(
     tx: Transaction,
     fence: Fence,
     known: Turn,
-    over: Over | None,
+    over: Decision | None,
     closing_id: str | None,
     message_id: str,
     *,
@@ -155,7 +167,7 @@ def recovery_after_takeover(
     old: RecoveryRow | None, row: Claim, previous: Claim, last_message_id: str | None
 ) -> RecoveryRow:
     """The recovery row of a take-over, which counts unless the claim was handed over."""
-    counted = 0 if previous.expires_at == 0 else 1
+    counted = 0 if previous.expires_at == HANDED_OVER else 1
     return RecoveryRow(
         session_id=row.session_id,
         execution_id=row.execution_id,
@@ -204,13 +216,17 @@ def recover_unknown(
     return Plan(events=events, commit=go_on, value=None)
 
 
-def ask_to_cancel(tx: Transaction, row: Claim, config: EngineConfig) -> Plan[None]:
-    """An interrupt of our own execution: note how far it reaches, and move to `cancelling`."""
-    from_here = tx.latest_seq(row.session_id)
+def ask_to_cancel(tx: Transaction, row: Claim, config: EngineConfig, *, anew: bool) -> Plan[None]:
+    """Move our own execution to `cancelling`, and note how far the interrupt reaches.
+
+    Only a request that is made `anew` reaches further than one that stands: input that came after that one
+    isn't meant by it.
+    """
+    asked = claim_request(row, tx.latest_seq(row.session_id))
 
     def accept(stored: Sequence[ev.Stored]) -> Sequence[Command]:
         return [
-            claim_request(row, from_here),
+            *([asked] if anew or row.interrupt_seq is None else []),
             Update(fence=row.fence, phase=Phase.CANCELLING, step=Keep(), lease_ms=config.lease_ms),
         ]
 

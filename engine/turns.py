@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Literal
 
 import attrs
@@ -84,10 +85,10 @@ async def wait_turn(log: Log, session_id: str, input_id: str) -> TurnResult:
     `SessionQuarantined`, or a `StoreError`.
     """
     watch = _Watch(session_id, input_id)
-    async with log.read(session_id, follow=True) as reader:
+    refuse = functools.partial(_refuse_quarantined, session_id=session_id)
+    async with log.read(session_id, follow=True, look=refuse) as reader:
         async for item in reader:
             if not isinstance(item, ev.Stored):
-                await _refuse_quarantined(log, session_id)
                 continue
             if watch.promoted and await _begins_another_turn(log, item.event):
                 return watch.result("succeeded")
@@ -110,11 +111,8 @@ async def _begins_another_turn(log: Log, event: ev.Event) -> bool:
     return await log.store.read(work)
 
 
-async def _refuse_quarantined(log: Log, session_id: str) -> None:
-    def work(tx: Reader) -> str | None:
-        row = tx.recovery(session_id)
-        return None if row is None else row.recovery_error
-
-    reason = await log.store.read(work)
-    if reason is not None:
-        raise SessionQuarantined(f"session {session_id} is in quarantine: {reason}")
+def _refuse_quarantined(tx: Reader, session_id: str) -> None:
+    """A quarantine writes no event, so it is looked for whenever there is nothing new to read."""
+    row = tx.recovery(session_id)
+    if row is not None and row.recovery_error is not None:
+        raise SessionQuarantined(f"session {session_id} is in quarantine: {row.recovery_error}")

@@ -154,6 +154,7 @@ def _read_header(path: FilePath) -> tuple[int, int]:
 
 
 def uri(path: FilePath, query: str) -> str:
+    """The file as a URI filename of SQLite, with `query` behind it."""
     return f"file://{quote(os.fsencode(os.path.abspath(path)))}?{query}"
 
 
