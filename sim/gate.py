@@ -45,6 +45,8 @@ class PowerCut(BaseException):
 
 
 class NodeState(enum.Enum):
+    """Whether a node's tasks may be chosen."""
+
     RUNNING = "running"
     PAUSED = "paused"  #: none of its gates and timers is chosen until `resume`
     DEAD = "dead"  #: none of its code runs again

@@ -49,6 +49,7 @@ class FaultApplied:
     kind: str
     node: str
     until_ms: float | None = None
+    applied: bool = False  #: a store error that hid a commit
 
 
 @attrs.frozen(kw_only=True)

@@ -71,11 +71,14 @@ def _refers_to_known(scenario: Scenario) -> bool:
         *scenario.listeners,
         *scenario.followers,
     ]
+    acts = {act.as_ for act in (*scenario.actions, *scenario.faults)}
     for item in items:
         if item.node not in nodes or getattr(item, "session", None) not in (None, *sessions):
             return False
         when = getattr(item, "when", None)
         if getattr(when, "node", None) not in (None, *nodes):
+            return False
+        if getattr(when, "after", None) not in (None, *acts):
             return False
     return True
 

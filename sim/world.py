@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import apsw
 import attrs
 import trio
 
@@ -16,7 +15,6 @@ from engine.plan import Plan
 from engine.providers.script import says
 from engine.providers.scripted import InTurn
 from engine.records import Claim
-from engine.store.sqlite import create_memory
 from engine.store.transaction import SqliteTransaction
 from sim.acts import Act
 from sim.database import SimDatabase
@@ -65,13 +63,13 @@ class World:
     """Made for one run."""
 
     def __init__(
-        self, scenario: Scenario, tape: Tape, *, template: apsw.Connection | None = None, keep: bool = True
+        self, scenario: Scenario, tape: Tape, *, database: SimDatabase | None = None, keep: bool = True
     ) -> None:
         self.scenario = scenario
         self.tape = tape
         self.trace = Trace(keep=keep)
         self.kernel = Kernel(tape, self.trace, gates_max=GATES_MAX)
-        self.database = SimDatabase(template)
+        self.database = database or SimDatabase()
         self.ledger = Ledger()
         self.salt = draw_salt(tape)
         self.triggers = Triggers(self.kernel, self.ledger, self.moment)
@@ -243,8 +241,3 @@ class World:
             )
             append(tx, session_id, Plan(events=[created], value=None), f"evt_{spec.name}", None, config)
         connection.execute("COMMIT")
-
-
-def template() -> apsw.Connection:
-    """An empty database to copy worlds from: quicker than running the schema for each."""
-    return create_memory()

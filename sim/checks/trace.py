@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from engine import events as ev
+from engine.claims import EXPIRED_AT_ONCE
 from engine.records import Claim
 from sim.history import Commit
 from sim.ledger import Opened, ToolStarted
 from sim.record import Record
 from sim.verdict import Violation
-
-FREED = 1
-"""`expires_at` up to this was given away by its holder."""
 
 DELAYS = ("stall", "take_over", "suspend", "power_cut", "cancel", "store_error")
 
@@ -39,7 +37,7 @@ def i2(record: Record) -> Iterator[Violation]:
     for commit in record.commits:
         for seen in commit.claims:
             before, after = seen.before, seen.after
-            if before is None or before.expires_at <= FREED:
+            if before is None or before.expires_at <= EXPIRED_AT_ONCE:
                 continue
             taken = after is not None and after.execution_id != before.execution_id
             if taken and _in_band(record, commit.true_ms, config.clock_skew_ms_max):
@@ -74,7 +72,7 @@ def i3(record: Record) -> Iterator[Violation]:
 def _written_under_expired(
     record: Record, commit: Commit, session_id: str, before: Claim | None, after: Claim | None
 ) -> Iterator[Violation]:
-    if before is None or before.expires_at > max(commit.now_ms, FREED):
+    if before is None or before.expires_at > max(commit.now_ms, EXPIRED_AT_ONCE):
         return
     late = commit.now_ms - before.expires_at
     renewed = (

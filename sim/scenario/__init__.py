@@ -1,5 +1,7 @@
 """Scenario files: what they say (`model`, `expect`), and how they are read and checked (`read`)."""
 
+from __future__ import annotations
+
 from engine.providers.script import Reply
 from sim.scenario.expect import (
     Counted,
