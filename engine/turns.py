@@ -8,13 +8,13 @@ from typing import Literal
 import attrs
 
 from engine import events as ev
-from engine.errors import SessionQuarantined
+from engine.errors import InputConflict, SessionQuarantined
 from engine.history import History
 from engine.log import Log
 from engine.ports import Reader
 from engine.records import ErrorInfo, Message
 
-How = Literal["succeeded", "failed", "interrupted", "cancelled", "deleted"]
+How = Literal["succeeded", "failed", "interrupted", "cancelled", "parked", "deleted"]
 
 
 @attrs.frozen(kw_only=True)
@@ -45,6 +45,8 @@ class _Watch:
         self.input_id = input_id
         self.history = History()
         self.promoted = False
+        self.admitted: int | None = None
+        self.parked: TurnResult | None = None  #: its result if it waits for a person now
         self._before: set[str] = set()
 
     def see(self, stored: ev.Stored) -> TurnResult | None:
@@ -52,6 +54,8 @@ class _Watch:
         self.history.advance([stored])
         event = stored.event
         match event:
+            case ev.InputAdmitted(input_id=self.input_id):
+                self.admitted = stored.seq
             case ev.InputPromoted(input_id=self.input_id):
                 self._before = {message.message_id for message in self.history.messages()}
                 self.promoted = True
@@ -65,7 +69,20 @@ class _Watch:
                 return self.result("interrupted")
             case ev.ExecutionFailed() if self.promoted:
                 return self.result("failed", event.error)
+            case ev.ExecutionFailed(parked_through=int() as through):
+                self._park(through, event.error)
+            case ev.ExecutionInterrupted(parked_through=through) | ev.InputParked(through=through):
+                self._park(through, None)
+            case ev.InputResumed(through=through) if self._reached_by(through):
+                self.parked = None
         return None
+
+    def _park(self, through: int, error: ErrorInfo | None) -> None:
+        if self._reached_by(through):
+            self.parked = self.result("parked", error)
+
+    def _reached_by(self, through: int) -> bool:
+        return not self.promoted and self.admitted is not None and self.admitted <= through
 
     def result(self, how: How, error: ErrorInfo | None = None) -> TurnResult:
         messages = tuple(m for m in self.history.messages() if m.message_id not in self._before)
@@ -81,20 +98,26 @@ class _Watch:
 async def wait_turn(log: Log, session_id: str, input_id: str) -> TurnResult:
     """Wait until the input's turn ended: by its execution's end, or because the next queued input began.
 
-    An input that is parked goes on waiting for a person, and so does this. Raises `SessionNotFound`,
+    An input that waits for a person is answered `parked`, with the error that parked it if there was one;
+    wait again once it was resumed. Raises `SessionNotFound`, `InputConflict` for an input it doesn't have,
     `SessionQuarantined`, or a `StoreError`.
     """
-    watch = _Watch(session_id, input_id)
+    watch, synced = _Watch(session_id, input_id), False
     refuse = functools.partial(_refuse_quarantined, session_id=session_id)
     async with log.read(session_id, follow=True, look=refuse) as reader:
         async for item in reader:
             if not isinstance(item, ev.Stored):
-                continue
-            if watch.promoted and await _begins_another_turn(log, item.event):
+                synced = True
+                if watch.admitted is None:
+                    raise InputConflict(f"session {session_id} has no input {input_id}")
+            elif watch.promoted and await _begins_another_turn(log, item.event):
                 return watch.result("succeeded")
-            result = watch.see(item)
-            if result is not None:
-                return result
+            else:
+                result = watch.see(item)
+                if result is not None:
+                    return result
+            if synced and watch.parked is not None:
+                return watch.parked
     return watch.result("deleted")
 
 
