@@ -30,7 +30,6 @@ class _Found(enum.Enum):
     NOBODY = enum.auto()
     SETTLING = enum.auto()
     ASKED = enum.auto()
-    ASKED_THE_DEAD = enum.auto()
 
 
 @attrs.define
@@ -112,24 +111,31 @@ class Interrupter:
 
     async def _ask_elsewhere(self, session_id: str) -> InterruptAnswer:
         """Ask whoever holds the claim, and watch until it is settled; the caller's bound ends the watch."""
-        asked_at: int | None = None
         while True:
-            found, latest = await self._node.log.store.write(
-                functools.partial(_ask, session_id=session_id, asked=asked_at is not None), label="interrupt"
+            found, asked_at = await self._node.log.store.write(
+                functools.partial(_ask, session_id=session_id), label="interrupt"
             )
             if found is _Found.SETTLING:
                 return InterruptAnswer.ALREADY_SETTLING
-            if found is _Found.NOBODY:
-                if asked_at is not None and await self._was_interrupted(session_id, asked_at):
-                    return InterruptAnswer.SETTLED
-                if await self._park(session_id):
-                    return InterruptAnswer.NOT_RUNNING
-                continue
-            if found is _Found.ASKED_THE_DEAD:
-                self._coordinator.wake(session_id)
-            asked_at = latest if asked_at is None else asked_at
-            await self._node.clock.sleep(self._node.config.poll_ms / 1000)
-            answer = await self._ask_here(session_id)  # our own slot may have won the race for the claim
+            if found is _Found.ASKED:
+                answer = await self._watch(session_id, asked_at)
+                if answer is not None:
+                    return answer
+            elif await self._park(session_id):
+                return InterruptAnswer.NOT_RUNNING
+
+    async def _watch(self, session_id: str, asked_at: int) -> InterruptAnswer | None:
+        """Wait for the answer to what was asked, by reading alone. None if it was never heard."""
+        clock, store = self._node.clock, self._node.log.store
+        while True:
+            row = await store.read(lambda tx: tx.claim(session_id))
+            if row is None or row.interrupt_seq is None:
+                heard = await self._was_interrupted(session_id, asked_at)
+                return InterruptAnswer.SETTLED if heard else None
+            if is_free(row, clock.now_ms()):
+                self._coordinator.wake(session_id)  # its owner is dead, and we may be its successor
+            await clock.sleep(self._node.config.poll_ms / 1000)
+            answer = await self._ask_here(session_id)
             if answer is not None:
                 return answer
 
@@ -157,18 +163,20 @@ class Interrupter:
 
     async def delete(self, session_id: str) -> None:
         """Interrupt, then leave a tombstone once there is no claim. Raises `ClaimHeld`, `SessionNotFound`."""
+        clock = self._node.clock
+        until = self._node.deadline(self._node.config.interrupt_ms_max)
         while True:
             answer = await self.interrupt(session_id)
-            if answer is InterruptAnswer.REQUESTED:
-                raise ClaimHeld(
-                    f"{session_id} is still held by another node; it was asked to stop, try again"
-                )
             published = await self._node.log.publish(
                 session_id, functools.partial(_bury, session_id=session_id), label="session.deleted"
             )
             if published.value:
                 return
-            await self._node.clock.sleep(self._node.config.poll_ms / 1000)
+            if answer is InterruptAnswer.REQUESTED or clock.monotonic() >= until:
+                raise ClaimHeld(
+                    f"{session_id} is still held by another node; it was asked to stop, try again"
+                )
+            await clock.sleep(self._node.config.poll_ms / 1000)
 
 
 def _bury(tx: Transaction, row: Claim | None, *, session_id: str) -> Plan[bool]:
@@ -186,14 +194,12 @@ def _bury(tx: Transaction, row: Claim | None, *, session_id: str) -> Plan[bool]:
     )
 
 
-def _ask(tx: Transaction, *, session_id: str, asked: bool) -> tuple[_Found, int]:
+def _ask(tx: Transaction, *, session_id: str) -> tuple[_Found, int]:
     session_of(tx, session_id)
     row, latest = tx.claim(session_id), tx.latest_seq(session_id)
     if row is None:
         return _Found.NOBODY, latest
-    dead = is_free(row, tx.now_ms)
-    if not asked and row.phase in SETTLING_PHASES and not dead:
+    if row.phase in SETTLING_PHASES and not is_free(row, tx.now_ms):
         return _Found.SETTLING, latest
-    if row.interrupt_seq is None or not asked:
-        command(tx, session_id, claim_request(row, latest))
-    return (_Found.ASKED_THE_DEAD if dead else _Found.ASKED), latest
+    command(tx, session_id, claim_request(row, latest))
+    return _Found.ASKED, latest

@@ -119,6 +119,11 @@ class EngineConfig:
             raise ConfigError(
                 f"name_bytes_max must be at most {EVENT_REST_BYTES // 4}, not {self.name_bytes_max}"
             )
+        if self.interrupt_ms_max <= self.write_timeout_ms:
+            raise ConfigError(
+                f"interrupt_ms_max ({self.interrupt_ms_max}) must exceed write_timeout_ms"
+                f" ({self.write_timeout_ms}), or an interrupt could be answered before it was asked"
+            )
         if self.retry_jitter_percent > 100:
             raise ConfigError(f"retry_jitter_percent must be at most 100, not {self.retry_jitter_percent}")
 

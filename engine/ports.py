@@ -136,6 +136,9 @@ class Reader(Protocol):
     def sessions_waiting(self, limit: int) -> list[str]:
         """Sessions with pending, unparked input and no claim, quarantined and deleted ones left out."""
 
+    def released(self, limit: int) -> list[str]:
+        """Sessions that were released from quarantine and aren't claimed yet."""
+
     def recovery(self, session_id: str) -> RecoveryRow | None: ...
     def quarantined(self, limit: int) -> list[RecoveryRow]:
         """Recovery rows that hold an error."""

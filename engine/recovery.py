@@ -97,5 +97,5 @@ def _look(tx: Reader, now_ms: int) -> _Findings:
     return _Findings(
         due=due,
         live=[claim for claim in tx.claims("", FOUND_MAX) if claim.session_id not in dead],
-        waiting=tx.sessions_waiting(FOUND_MAX),
+        waiting=[*tx.sessions_waiting(FOUND_MAX), *tx.released(FOUND_MAX)],
     )

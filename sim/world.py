@@ -179,6 +179,8 @@ class World:
             return f"{claim.session_id} is claimed by {claim.execution_id} in phase {claim.phase}"
         for session_id in reader.sessions_waiting(1_000):
             return f"{session_id} has input that waits"
+        for session_id in reader.released(1_000):
+            return f"{session_id} was released from quarantine and isn't taken up"
         return None
 
     def _on_park(self, gate: Gate) -> bool:

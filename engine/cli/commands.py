@@ -1,8 +1,9 @@
-"""`log`, `sessions`, `verify` and `demo`. The first three only look, also while an engine is at work."""
+"""The way in, and the commands that only look: `log`, `sessions`, `verify`; and `demo`."""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import sys
 from collections.abc import Sequence
@@ -12,21 +13,15 @@ import attrs
 import click
 
 from engine.cli import reading, show
+from engine.cli.controls import delete, interrupt, purge, quarantine, resume
+from engine.cli.status import status
+from engine.cli.usage import BAD_INPUT, BREACHED, CLEAN, FILE, INTERRUPTED, PIPE_CLOSED, SESSION
 from engine.codec import decode_row
 from engine.errors import EventError, FencepostError
 from engine.records import JSON, EventRow
 from engine.store import open_readonly
+from engine.store.threaded import pause
 from engine.verify import CHECKS, NOT_CHECKABLE, Unreadable, UnreadableRow
-
-CLEAN, BREACHED, BAD_INPUT = 0, 1, 2
-"""Exit codes. A usage error is bad input, too."""
-
-PIPE_CLOSED = 141
-"""Exit code when whoever read our output has gone: what a shell reports for SIGPIPE."""
-
-INTERRUPTED = 130
-
-FILE = click.argument("file", type=click.Path())
 
 
 class _Commands(click.Group):
@@ -43,12 +38,18 @@ class _Commands(click.Group):
 def commands() -> None:
     """Fencepost: durable agent sessions.
 
-    log, sessions and verify look into a database FILE and change nothing; they work while an engine has it
-    open. Output is a table on a terminal and tab-separated lines in a pipe; --json gives JSON.
+    log, sessions, status, verify and quarantine list look into a database FILE and change nothing. interrupt,
+    resume, delete, purge, quarantine release and quarantine discard write what they ask for, and execute
+    nothing. All of them work while engines have the file open. Output is a table on a terminal and
+    tab-separated lines in a pipe; --json gives JSON.
 
-    Exit status: 0 all is well, 1 verify found something, 2 the file, the session or the command line is not
-    usable.
+    Exit status: 0 all is well, 1 verify found something or what was asked for isn't done within the wait, 2
+    the file, the session or the command line is not usable, 130 after Ctrl-C.
     """
+
+
+for command in (status, interrupt, resume, quarantine, delete, purge):
+    commands.add_command(command)
 
 
 # --- sessions ----------------------------------------------------------------------------------------
@@ -96,29 +97,38 @@ def _session_json(item: reading.Overview) -> JSON:
 # --- log ---------------------------------------------------------------------------------------------
 
 
+EVENT_HEADINGS = ("seq", "time", "execution", "type", "data")
+EVENT_WIDTHS = (5, 24, 12, 22, 0)
+
+
 @commands.command(short_help="Print the event log of a session.")
 @FILE
-@click.argument("session")
+@SESSION
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per event and line.")
 @click.option("--after", type=int, default=-1, metavar="N", help="Only events with a seq above N.")
-def log(file: str, session: str, as_json: bool, after: int) -> None:
+@click.option("--follow", "-f", is_flag=True, help="Go on with new events as they are stored, until Ctrl-C.")
+def log(file: str, session: str, as_json: bool, after: int, follow: bool) -> None:
     """Print the event log of SESSION in FILE, oldest event first.
 
-    An event that can't be decoded is marked, and the rest is still printed.
+    An event that can't be decoded is marked, and the rest is still printed. With --follow the log is printed
+    line by line, whichever process writes it, until Ctrl-C (exit status 130) or the end of a deleted session.
     """
     with open_readonly(file) as store:
-        rows = reading.event_rows(store, session, after)
+        if follow:
+            rows = reading.follow(store, session, after, pause)
+        else:
+            rows = reading.event_rows(store, session, after)
         if as_json:
             for row in rows:
                 click.echo(show.json_text(_event_json(row)))
-            return
-        show.table(
-            ("seq", "time", "execution", "type", "data"),
-            (
-                (row.seq, show.when(row.created), show.short(row.execution_id), row.type, _said(row))
-                for row in rows
-            ),
-        )
+        elif follow:
+            show.lines(EVENT_WIDTHS, itertools.chain([EVENT_HEADINGS], map(_event_cells, rows)))
+        else:
+            show.table(EVENT_HEADINGS, map(_event_cells, rows))
+
+
+def _event_cells(row: EventRow) -> tuple[object, ...]:
+    return row.seq, show.when(row.created), show.short(row.execution_id), row.type, _said(row)
 
 
 def _event_json(row: EventRow) -> JSON:

@@ -29,6 +29,9 @@ T = TypeVar("T")
 
 PAGE = 1_000
 
+POLL_S = 0.05
+"""How often a follower looks whether anybody has committed."""
+
 
 @attrs.frozen(kw_only=True)
 class Overview:
@@ -42,13 +45,16 @@ class Overview:
     recovery: RecoveryRow | None
 
     @property
+    def quarantined(self) -> bool:
+        """Whether it isn't executed because of a defect."""
+        return self.recovery is not None and self.recovery.recovery_error is not None
+
+    @property
     def status(self) -> str:
         """The session's state in a word or two."""
         if self.row.deleted:
             return "deleted"
-        if self.recovery is not None and self.recovery.recovery_error is not None:
-            return "quarantined"
-        return self.row.status
+        return "quarantined" if self.quarantined else self.row.status
 
 
 def read(store: ReadOnlyStore, work: Callable[[Reader], T]) -> T:
@@ -62,12 +68,13 @@ def read(store: ReadOnlyStore, work: Callable[[Reader], T]) -> T:
 def overviews(store: ReadOnlyStore) -> Iterator[Overview]:
     """Every session by id, tombstones included."""
     after = ""
-    while page := read(store, functools.partial(_overviews, after=after)):
+    while page := read(store, functools.partial(overview_page, after=after)):
         yield from page
         after = page[-1].row.session_id
 
 
-def _overviews(tx: Reader, after: str) -> list[Overview]:
+def overview_page(tx: Reader, after: str) -> list[Overview]:
+    """The next sessions by id; empty at the end."""
     return [_overview(tx, row) for row in tx.sessions(after, PAGE)]
 
 
@@ -85,9 +92,13 @@ def _overview(tx: Reader, row: SessionRow) -> Overview:
 
 def event_rows(store: ReadOnlyStore, session_id: str, after: int) -> Iterator[EventRow]:
     """The session's log after a seq, page by page. Raises `SessionNotFound`, at once."""
+    _check_known(store, session_id)
+    return _pages(store, session_id, after)
+
+
+def _check_known(store: ReadOnlyStore, session_id: str) -> None:
     if not read(store, lambda tx: tx.session(session_id) is not None or tx.latest_seq(session_id) >= 0):
         raise SessionNotFound(f"there is no session {session_id} in this database")
-    return _pages(store, session_id, after)
 
 
 def _pages(store: ReadOnlyStore, session_id: str, after: int) -> Iterator[EventRow]:
@@ -98,6 +109,40 @@ def _pages(store: ReadOnlyStore, session_id: str, after: int) -> Iterator[EventR
 
 def _page(tx: Reader, session_id: str, after: int) -> list[EventRow]:
     return tx.events(session_id, after, PAGE)
+
+
+def follow(
+    store: ReadOnlyStore, session_id: str, after: int, pause: Callable[[float], None]
+) -> Iterator[EventRow]:
+    """The session's log after a seq, and on from there as it grows, whichever process writes it.
+
+    It ends after a tombstone, or when the session was purged. `pause(seconds)` waits between two looks.
+    Raises `SessionNotFound`, at once.
+    """
+    _check_known(store, session_id)
+    return _followed(store, session_id, after, pause)
+
+
+def _followed(
+    store: ReadOnlyStore, session_id: str, after: int, pause: Callable[[float], None]
+) -> Iterator[EventRow]:
+    while True:
+        page, over = read(store, functools.partial(_growing, session_id=session_id, after=after))
+        yield from page
+        if page:
+            after = page[-1].seq
+            continue
+        if over:
+            return
+        pause(POLL_S)
+        while not store.changed():
+            pause(POLL_S)
+
+
+def _growing(tx: Reader, session_id: str, after: int) -> tuple[list[EventRow], bool]:
+    """A page, and whether the session will never get another event."""
+    session = tx.session(session_id)
+    return tx.events(session_id, after, PAGE), session is None or session.deleted
 
 
 def data_of(row: EventRow) -> JSON:

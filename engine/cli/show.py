@@ -26,7 +26,7 @@ _DANGEROUS = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 _JOINERS = frozenset("\u200c\u200d")
 """Format characters that only join letters or emoji; without them both fall apart."""
 
-_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
 def plain(text: object) -> str:
@@ -56,10 +56,15 @@ def compact(value: JSON) -> str:
 def when(created_ms: int) -> str:
     """A wall-clock time in milliseconds as UTC text; a number that is no time stays one."""
     try:
-        moment = _EPOCH + datetime.timedelta(milliseconds=created_ms)
+        moment = EPOCH + datetime.timedelta(milliseconds=created_ms)
     except OverflowError:
         return str(created_ms)
     return f"{moment:%Y-%m-%d %H:%M:%S}.{moment.microsecond // 1000:03}Z"
+
+
+def seconds(ms: int) -> str:
+    """A span of milliseconds, such as `12.3 s`."""
+    return f"{ms / 1000:.1f} s"
 
 
 def short(identifier: str | None) -> str:
@@ -85,6 +90,18 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     click.echo("\t".join(headings))
     for row in rows:
         click.echo("\t".join(plain(cell) for cell in row))
+
+
+def lines(widths: Sequence[int], rows: Iterable[Sequence[object]]) -> None:
+    """Rows that come one by one, each shown at once: in columns on a terminal, else separated by tabs."""
+    columns = sys.stdout.isatty()
+    for row in rows:
+        cells = [plain(cell) for cell in row]
+        if columns:
+            padded = (cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
+            click.echo("  ".join(padded).rstrip())
+        else:
+            click.echo("\t".join(cells))
 
 
 def _rich_table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

@@ -114,6 +114,9 @@ class SqliteReader:
     def sessions_waiting(self, limit: int) -> list[str]:
         return [row[0] for row in self._run("sessions_waiting", (limit,))]
 
+    def released(self, limit: int) -> list[str]:
+        return [row[0] for row in self._run("released", (limit,))]
+
     def recovery(self, session_id: str) -> RecoveryRow | None:
         row = self._one("recovery", (session_id,))
         return None if row is None else _recovery(row)

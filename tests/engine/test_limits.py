@@ -66,6 +66,7 @@ def test_the_lease_rule_is_the_inequality(lease: int, skew: int, ppm: int, settl
     given_values: dict[str, Any] = {
         "lease_ms": lease, "clock_skew_ms_max": skew, "clock_rate_error_ppm": ppm, "settle_ms_max": settle,
         "write_timeout_ms": write,
+        "interrupt_ms_max": write + 1,
     }  # fmt: skip
     if lease > lease / 3 + margin + write:
         config = EngineConfig(**given_values)
@@ -120,3 +121,9 @@ def test_names_end_in_their_unit() -> None:
     """Units are the last word, or the last before `_max`."""
     pattern = r".*_(ms|bytes|ppm|percent)(_max)?$|.*_max$"
     assert [name for name in FIELDS if not re.match(pattern, name)] == []
+
+
+def test_an_interrupt_waits_longer_than_a_write() -> None:
+    """An interrupt's bound must exceed a write's, or it could be answered before it was asked."""
+    with pytest.raises(ConfigError, match="before it was asked"):
+        EngineConfig(interrupt_ms_max=5_000, write_timeout_ms=5_000)

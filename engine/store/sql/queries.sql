@@ -89,6 +89,13 @@ WHERE NOT EXISTS (SELECT 1 FROM execution_claim AS c WHERE c.session_id = waitin
                   WHERE r.session_id = waiting.session_id AND r.recovery_error IS NOT NULL)
 ORDER BY waiting.oldest LIMIT ?1;
 
+-- name: released
+-- Sessions that were released from quarantine and aren't claimed yet.
+SELECT session_id FROM recovery AS r
+WHERE r.session_id > '' AND r.recovery_error IS NULL
+  AND NOT EXISTS (SELECT 1 FROM execution_claim AS c WHERE c.session_id = r.session_id)
+ORDER BY r.session_id LIMIT ?1;
+
 -- name: recovery
 -- The recovery row of one session.
 SELECT session_id, execution_id, previous_execution_id, continuation_message_id, wake_pending, takeovers,
