@@ -71,7 +71,7 @@ def _refers_to_known(scenario: Scenario) -> bool:
         *scenario.listeners,
         *scenario.followers,
     ]
-    acts = {act.as_ for act in (*scenario.actions, *scenario.faults)}
+    acts = {action.as_ for action in scenario.actions} | {fault.as_ for fault in scenario.faults}
     for item in items:
         if item.node not in nodes or getattr(item, "session", None) not in (None, *sessions):
             return False
