@@ -292,6 +292,12 @@ class Engine:
                 "closing took too long; these sessions are left to expire: %s",
                 ", ".join(self.coordinator.active()),
             )
+        if self.node.tools_running:
+            # a task can't be abandoned in Trio: the host's block ends only when these do
+            logger.error(
+                "closing waits for tools that ignore their cancellation: %s",
+                ", ".join(self.node.tools_running.values()),
+            )
         self.node.log.close()
 
 

@@ -13,11 +13,20 @@ import logging
 import attrs
 import trio
 
+from engine import housekeeping
 from engine.acquiring import Acquired, acquire
 from engine.claims import Watched
 from engine.doorbell import ELSEWHERE
 from engine.endings import Ending, Quarantined
-from engine.errors import ClaimHeld, SessionDeleted, SessionQuarantined, StoreError
+from engine.errors import (
+    ClaimHeld,
+    EventError,
+    QuarantineFailed,
+    RowMalformed,
+    SessionDeleted,
+    SessionQuarantined,
+    StoreError,
+)
 from engine.execution import Execution
 from engine.node import Node
 
@@ -146,9 +155,27 @@ class Coordinator:
         except StoreError as exc:
             logger.warning("a session can't be claimed: %s", exc, extra={"session_id": slot.session_id})
             slot.error = exc
+        except (EventError, RowMalformed) as exc:
+            await self._quarantine(slot, exc)
         except Exception as exc:
             logger.exception("a session's slot failed", extra={"session_id": slot.session_id})
             slot.error = exc
+
+    async def _quarantine(self, slot: Slot, defect: Exception) -> None:
+        """What the log or a row says can't be read: nobody can claim this session, so nobody tries again."""
+        session_id, reason = slot.session_id, f"{type(defect).__name__}: {defect}"
+        logger.error("a defect: the session is quarantined: %s", reason, extra={"session_id": session_id})
+        try:
+            await self._node.log.store.write(
+                lambda tx: housekeeping.quarantine_unread(tx, session_id, reason),
+                lambda written: self._node.log.doorbells.ring(session_id),
+                label="quarantine",
+            )
+            slot.ending = Quarantined(reason=reason)
+        except StoreError as exc:
+            failed = QuarantineFailed(f"the quarantine of {session_id} couldn't be written: {exc}")
+            failed.__cause__ = defect
+            slot.error = failed
 
     async def _once(self, slot: Slot) -> None:
         """Acquire, and run what was acquired. An execution exists from the hop of its commit on, so that a

@@ -102,6 +102,11 @@ class ConstraintBroken(StoreError):
     """The schema refused a row (a duplicate event id or seq). A bug above the store, or a reused id."""
 
 
+class RowMalformed(FencepostError):
+    """A row says what this version doesn't know (a phase, say): it was written by another version, or by
+    hand. Its session is quarantined; others go on."""
+
+
 class CommitOutcomeUnknown(StoreError):
     """A COMMIT failed and a fresh look couldn't tell whether it was applied. It may have been. An
     execution treats this as a lost claim and leaves the rest to recovery; a client reads and decides."""

@@ -8,6 +8,7 @@ import attrs
 
 from engine import projections
 from engine.admission import live_session
+from engine.codec import clean_text
 from engine.errors import NotQuarantined, ReplayDiverged
 from engine.events import ExecutionStarted, SessionCreated, SessionDeletedEvent, Stored
 from engine.limits import EngineConfig
@@ -28,6 +29,22 @@ def quarantine_of(tx: Reader, session_id: str) -> RecoveryRow:
     if row is None or row.recovery_error is None:
         raise NotQuarantined(f"session {session_id} is in no quarantine")
     return row
+
+
+def quarantine_unread(tx: Transaction, session_id: str, reason: str) -> None:
+    """Quarantine a session whose rows can't even be read well enough to claim it."""
+    old = tx.recovery(session_id)
+    tx.put_recovery(
+        RecoveryRow(
+            session_id=session_id,
+            execution_id="" if old is None else old.execution_id,
+            previous_execution_id=None,
+            continuation_message_id=None if old is None else old.continuation_message_id,
+            wake_pending=True,
+            takeovers=0 if old is None else old.takeovers,
+            recovery_error=clean_text(reason),
+        )
+    )
 
 
 def release(tx: Transaction, session_id: str) -> Plan[None]:

@@ -135,9 +135,9 @@ class Interrupter:
             if is_free(row, clock.now_ms()):
                 self._coordinator.wake(session_id)  # its owner is dead, and we may be its successor
             await clock.sleep(self._node.config.poll_ms / 1000)
-            answer = await self._ask_here(session_id)
-            if answer is not None:
-                return answer
+            # our own slot may have taken the claim up by now, to finish what was asked
+            if await self._ask_here(session_id) is InterruptAnswer.SETTLED:
+                return InterruptAnswer.SETTLED
 
     async def _was_interrupted(self, session_id: str, asked_at: int) -> bool:
         def work(tx: Reader) -> bool:

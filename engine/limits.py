@@ -65,6 +65,8 @@ class EngineConfig:
     # waiting
     listener_ms_max: int = _bound(5_000)
     provider_idle_ms_max: int = _bound(120_000)
+    tool_ms_max: int = _bound(3_600_000)
+    """How long one call may run; then it is stopped, and its outcome is unknown."""
     tool_grace_ms: int = _bound_or_zero(2_000)
     shutdown_grace_ms: int = _bound_or_zero(5_000)
     interrupt_ms_max: int = _bound(20_000)

@@ -22,6 +22,9 @@ class Node:
     locations: Locations
     tool_nursery: trio.Nursery
     tool_limit: trio.CapacityLimiter
+    tools_running: dict[int, str] = attrs.field(
+        factory=dict
+    )  #: what runs now, for whoever has to wait for it
 
     @property
     def clock(self) -> Clock:

@@ -57,6 +57,8 @@ class Recovery:
                 await self.sweep()
             except StoreError as exc:
                 logger.warning("a sweep failed; the next one tries again: %s", exc)
+            except Exception:  # whatever one session's rows hold must not end the recovery of all
+                logger.exception("a sweep met a defect; the next one tries again")
             await self._node.clock.sleep(interval * (0.9 + 0.2 * self._node.system.chance.fraction()))
 
     async def sweep(self) -> None:

@@ -80,13 +80,16 @@ class ToolTask:
     @trio.lowlevel.enable_ki_protection
     async def run(self) -> None:
         """The task. Nothing a tool raises gets out of it, but for what ends the process."""
+        running = self._node.tools_running
         try:
             await self._node.clock.checkpoint()
             await self._decided.wait()
             await self._node.clock.checkpoint()
             if not self._dropped:
+                running[id(self)] = f"{self.call.name} ({self.call.call_id} of {self.call.session_id})"
                 await self._run()
         finally:
+            running.pop(id(self), None)
             self.finished.set()
         if self.outcome is not None:
             await self._node.clock.checkpoint()
@@ -113,9 +116,13 @@ class ToolTask:
         if refused is not None:
             self.started = False
             return self._failed(refused, "not_run")
+        bound_ms = self._node.config.tool_ms_max
         try:
-            output = await self._tool.handler(self._context(), self.call.input)
-            return self._succeeded(output)
+            with self._node.clock.scope(self._node.deadline(bound_ms)):
+                output = await self._tool.handler(self._context(), self.call.input)
+                return self._succeeded(output)
+            text = f"the tool took longer than {bound_ms} ms and was stopped: it may have taken effect"
+            return self._failed(ErrorInfo(type="timeout", message=text), "unknown")
         except ToolError as exc:
             return self._failed(describe(exc, self._node.config), "failed")
         except Exception:

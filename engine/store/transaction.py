@@ -6,18 +6,22 @@ once the database has ended its transaction, or the work itself is over.
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterable
 from typing import Any
 
 import apsw
 
 from engine.codec import clean_text, decode_json, encode_json
-from engine.errors import StoreError
+from engine.errors import RowMalformed, StoreError
 from engine.events import Stored
 from engine.records import Claim, EventRow, InputRow, Phase, RecoveryRow, SessionRow
 from engine.store.mapping import map_error
 from engine.store.queries import QUERIES
 
 Row = tuple[Any, ...]
+
+logger = logging.getLogger("fencepost.store")
 
 
 class SqliteReader:
@@ -86,10 +90,10 @@ class SqliteReader:
         return None if row is None else _claim(row)
 
     def claims(self, after: str, limit: int) -> list[Claim]:
-        return [_claim(row) for row in self._run("claims", (after, limit))]
+        return _readable_claims(self._run("claims", (after, limit)))
 
     def claims_due(self, now_ms: int, limit: int) -> list[Claim]:
-        return [_claim(row) for row in self._run("claims_due", (now_ms, limit))]
+        return _readable_claims(self._run("claims_due", (now_ms, limit)))
 
     def generation(self, session_id: str) -> int:
         row = self._one("generation", (session_id,))
@@ -281,6 +285,24 @@ def _event(row: Row) -> EventRow:
     )
 
 
+def _phase(name: str, session_id: str) -> Phase:
+    try:
+        return Phase(name)
+    except ValueError:
+        raise RowMalformed(f"the claim of session {session_id} is in the unknown phase {name!r}") from None
+
+
+def _readable_claims(rows: Iterable[Row]) -> list[Claim]:
+    """The claims that this version can read: one that it can't must not hide the others."""
+    found: list[Claim] = []
+    for row in rows:
+        try:
+            found.append(_claim(row))
+        except RowMalformed as exc:
+            logger.warning("%s; it is left alone", exc)
+    return found
+
+
 def _claim(row: Row) -> Claim:
     session_id, execution_id, owner_id, generation, phase, message_id, message_seq, *rest = row
     expires_at, created_at, version, interrupt_seq = rest
@@ -289,7 +311,7 @@ def _claim(row: Row) -> Claim:
         execution_id=execution_id,
         owner_id=owner_id,
         generation=generation,
-        phase=Phase(phase),
+        phase=_phase(phase, session_id),
         assistant_message_id=message_id,
         assistant_seq=message_seq,
         expires_at=expires_at,

@@ -197,7 +197,7 @@ async def test_interrupt_of_a_silent_owner(path: Path) -> None:
     and stays asked for: whoever takes over doesn't resume."""
     model = Model()
     await _abandon(path)
-    config = attrs.evolve(NO_SWEEP, interrupt_ms_max=20)
+    config = attrs.evolve(NO_SWEEP, interrupt_ms_max=20, write_timeout_ms=10)
     async with engine_on(path, model, config=config) as engine:
         assert await engine.interrupt(SES) is InterruptAnswer.REQUESTED
         await _expire(engine)

@@ -107,6 +107,17 @@ async def _finish(path: Path) -> None:
     await assert_clean(path)
 
 
+async def goes_on_soundly(path: Path, tools: list[Tool]) -> None:
+    """Another engine on the file ends the turn, and nothing failed in it."""
+    async with engine_on(path, Model(says("done")), tools=tools) as engine:
+        await wait_for(engine, "ses_a", "execution.succeeded")
+        await engine.wait_idle()
+        types = await types_in(engine, "ses_a")
+        assert "tool.failed" not in types
+        assert "step.failed" not in types
+    await assert_clean(path)
+
+
 @pytest.mark.parametrize("where", ["provider", "tool", "listener", "keeper", "sweep"])
 def test_interrupt_inside_the_engines_tasks(path: Path, where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A Ctrl-C while an engine's task runs, in the host's own provider, tool or listener too, reaches the
@@ -160,16 +171,7 @@ def test_interrupt_inside_the_engines_tasks(path: Path, where: str, monkeypatch:
     assert hits == [where]
     monkeypatch.undo()
 
-    async def after() -> None:
-        async with engine_on(path, Model(says("done")), tools=tools) as engine:
-            await wait_for(engine, "ses_a", "execution.succeeded")
-            await engine.wait_idle()
-            types = await types_in(engine, "ses_a")
-            assert "tool.failed" not in types
-            assert "step.failed" not in types
-        await assert_clean(path)
-
-    trio.run(after)
+    trio.run(goes_on_soundly, path, tools)
 
 
 def test_second_interrupt_while_closing(path: Path) -> None:
