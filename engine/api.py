@@ -13,7 +13,7 @@ from engine.changes import Changes
 from engine.codec import clean_text
 from engine.coordinator import Coordinator
 from engine.endings import Ending
-from engine.errors import EngineClosed, SessionExists
+from engine.errors import EngineClosed, EventError, SessionExists
 from engine.history import History
 from engine.interrupting import Interrupter
 from engine.live import Subscriber
@@ -57,7 +57,7 @@ class Engine:
     ) -> Session:
         """Create a session; its id is drawn unless given, and then giving it twice is an error."""
         self._check_open()
-        made = session_id or self.node.system.ids.new("ses")
+        made = _given("session_id", session_id) or self.node.system.ids.new("ses")
         created = ev.SessionCreated(
             session_id=made,
             title=clean_text(title),
@@ -70,7 +70,7 @@ class Engine:
         def plan(tx: Transaction, row: object) -> Plan[None]:
             if tx.session(made) is not None:
                 raise SessionExists(
-                    f"there is a session {made} already; leave session_id out to get a fresh one"
+                    f"there is a session {made} already: engine.session({made!r}) is its handle"
                 )
             return Plan(events=[created], value=None)
 
@@ -104,7 +104,7 @@ class Engine:
         wanted = admission.user_input(
             session_id,
             content,
-            input_id=input_id or self.node.system.ids.new("inp"),
+            input_id=_given("input_id", input_id) or self.node.system.ids.new("inp"),
             delivery=delivery,
             config=config,
         )
@@ -301,6 +301,15 @@ class Engine:
         self.node.log.close()
 
 
+def _given(name: str, value: str | None) -> str | None:
+    """An id as the caller gave it. An empty one is refused: taken for none, it would cost idempotency."""
+    if value is None:
+        return None
+    if not isinstance(value, str) or not value:
+        raise EventError(f"{name} must be text that isn't empty, not {value!r}; leave it out for a fresh one")
+    return clean_text(value)
+
+
 class Session:
     """A session by its id, with the verbs of its engine."""
 
@@ -328,6 +337,14 @@ class Session:
     async def interrupt(self) -> InterruptAnswer:
         """See `Engine.interrupt`."""
         return await self.engine.interrupt(self.id)
+
+    async def cancel_input(self, input_id: str) -> bool:
+        """See `Engine.cancel_input`."""
+        return await self.engine.cancel_input(self.id, input_id)
+
+    async def change_delivery(self, input_id: str, delivery: ev.Delivery) -> bool:
+        """See `Engine.change_delivery`."""
+        return await self.engine.change_delivery(self.id, input_id, delivery)
 
     async def resume(self) -> bool:
         """See `Engine.resume`."""

@@ -22,6 +22,8 @@ _decoder = msgspec.json.Decoder()
 
 def clean_text(text: str) -> str:
     """`text` with pairs of surrogates joined and each lone one replaced by U+FFFD."""
+    if not isinstance(text, str):
+        raise EventError(f"text is needed here, not {type(text).__name__} ({text!r})")
     if text.isascii():
         return text
     try:
@@ -116,12 +118,15 @@ def decode_json(data: bytes | str) -> JSON:
 def encode_event(event: Event, *, bytes_max: int) -> bytes:
     """The canonical payload of a durable event.
 
-    Raises `EventTooLarge` past `bytes_max`, `EventError` for values that JSON can't hold.
+    Raises `EventTooLarge` past `bytes_max`, `EventError` for values that JSON can't hold, and for what could
+    not be decoded again: nothing unreadable is ever committed.
     """
     assert event.durable, f"{event.type} is live: it is never stored"
     try:
-        data = encode_json(msgspec.to_builtins(event))
-    except (TypeError, RecursionError) as exc:
+        plain = msgspec.to_builtins(event)
+        msgspec.convert(plain, type(event))
+        data = encode_json(plain)
+    except (TypeError, RecursionError, msgspec.ValidationError) as exc:
         raise EventError(f"{event.type} can't be stored: {exc}") from exc
     if len(data) > bytes_max:
         raise EventTooLarge(f"{event.type} takes {len(data)} bytes, event_bytes_max is {bytes_max}")

@@ -101,9 +101,11 @@ class Execution:
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._keep, bell, name=f"{self._session.session_id}/keep")
-                failure = await self._guarded()
-                self.ending = await Settler(self._node, self).settle(failure)
-                self._stop_keeping()
+                try:
+                    failure = await self._guarded()
+                    self.ending = await Settler(self._node, self).settle(failure)
+                finally:
+                    self._stop_keeping()  # else a fault of ours would be renewed for ever
         finally:
             self.done.set()
         await self._node.clock.checkpoint()

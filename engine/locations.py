@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 
 import attrs
+import jsonschema
 import trio
 
 from engine.errors import ConfigError, LocationFailed
@@ -28,12 +29,23 @@ class Services:
     tools: Mapping[str, Tool]
 
 
-def services(provider: Provider, tools: tuple[Tool, ...] | list[Tool] = ()) -> Services:
-    """`Services` with the tools by name. Raises `ConfigError` if two share one."""
+def services(provider: Provider, tools: Sequence[Tool] = ()) -> Services:
+    """`Services` with the tools by name.
+
+    Raises `ConfigError` for what isn't a provider or a tool, a name that is used twice, a broken JSON Schema.
+    """
+    if isinstance(provider, type) or not callable(getattr(provider, "open", None)):
+        raise ConfigError(f"{provider!r} is no provider: it needs to be an object with `open(request)`")
     named: dict[str, Tool] = {}
     for tool in tools:
+        if not isinstance(tool, Tool):
+            raise ConfigError(f"{tool!r} is no tool: wrap its handler in `Tool(name=…, …)`")
         if tool.name in named:
             raise ConfigError(f"two tools are named {tool.name!r}; give each a name of its own")
+        try:
+            jsonschema.Draft202012Validator.check_schema(tool.schema)
+        except jsonschema.SchemaError as exc:
+            raise ConfigError(f"the schema of tool {tool.name!r} is broken: {exc.message}") from exc
         named[tool.name] = tool
     return Services(provider=provider, tools=named)
 

@@ -275,6 +275,9 @@ class Runner:
                         idle.extend(clock.monotonic() + idle_s)
                 return step.StreamEnded()
         except Exception as exc:
+            logger.warning(
+                "a provider's request raised", exc_info=exc, extra={"session_id": request.session_id}
+            )
             return step.StreamFailed(kind="transport", message=clean_text(f"{type(exc).__name__}: {exc}"))
         except BaseExceptionGroup as group:
             cancelled, failure = group.split(trio.Cancelled)

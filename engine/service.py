@@ -41,6 +41,7 @@ async def run_engine(
     bounds = config or EngineConfig()
     host_error: BaseException | None = None
     engine_error: BaseException | None = None
+    default = services(provider, tools)
     try:
         async with trio.open_nursery() as nursery:
             node = Node(
@@ -48,7 +49,7 @@ async def run_engine(
                 log=Log(store, system, bounds, listeners, Metrics(metrics)),
                 system=system,
                 config=bounds,
-                locations=Locations(nursery, system.clock, services(provider, list(tools)), locations),
+                locations=Locations(nursery, system.clock, default, locations),
                 tool_nursery=nursery,
                 tool_limit=trio.CapacityLimiter(bounds.tools_per_node_max),
             )
