@@ -8,11 +8,10 @@ import attrs
 
 from engine import events as ev
 from engine.claims import Acquire, Watched
-from engine.codec import decode_row
 from engine.lease import Handle
 from engine.log import Published
 from engine.node import Node
-from engine.plan import Plan, command
+from engine.plan import Plan, command, message_id_of
 from engine.ports import Transaction
 from engine.records import Claim, Phase, SessionRow
 from engine.transactions import recovery_after_takeover, session_of
@@ -97,11 +96,7 @@ def _something_to_do(tx: Transaction, session_id: str) -> bool:
 
 def _last_message_id(tx: Transaction, session_id: str) -> str | None:
     last = tx.latest_event(session_id, ev.StepStarted.type)
-    if last is None:
-        return None
-    started = decode_row(last).event
-    assert isinstance(started, ev.StepStarted)
-    return started.assistant_message_id
+    return None if last is None else message_id_of(last)
 
 
 def _started(row: Claim, previous: Claim | None) -> Sequence[ev.Event]:

@@ -32,8 +32,13 @@ def quarantine_of(tx: Reader, session_id: str) -> RecoveryRow:
 
 
 def quarantine_unread(tx: Transaction, session_id: str, reason: str) -> None:
-    """Quarantine a session whose rows can't even be read well enough to claim it."""
+    """Quarantine a session whose rows can't even be read well enough to claim it.
+
+    Its claim goes, too, as with any quarantine: one that can't be read could never be cleared, and would be
+    in the way of `discard`. An owner that still lives finds it lost.
+    """
     old = tx.recovery(session_id)
+    tx.delete_claim(session_id)
     tx.put_recovery(
         RecoveryRow(
             session_id=session_id,

@@ -10,6 +10,7 @@ import attrs
 from engine import claims
 from engine import events as ev
 from engine.codec import decode_row
+from engine.errors import EventError
 from engine.events import Event, Stored
 from engine.ports import Transaction
 from engine.records import JSON, Claim, EventRow
@@ -64,12 +65,20 @@ def _open_message_id(tx: Transaction, started: EventRow) -> str | None:
     """The step that `started` opened, if the log shows no terminal for it.
 
     Without a claim that happens after a quarantine was lifted, or a log replayed up to the middle of a step.
-    Only types are looked at: a damaged event is for whoever executes the session to find.
+    A damaged event is for whoever executes the session to find: under its claim it can be quarantined.
     """
     later = tx.events(started.session_id, started.seq, WHOLE)
     if any(row.type in STEP_TERMINAL_TYPES for row in later):
         return None
-    event = decode_row(started).event
+    return message_id_of(started)
+
+
+def message_id_of(started: EventRow) -> str | None:
+    """The step that a stored `step.started` names; None if it can't be read."""
+    try:
+        event = decode_row(started).event
+    except EventError:
+        return None
     assert isinstance(event, ev.StepStarted)
     return event.assistant_message_id
 

@@ -11,6 +11,10 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.text import Text
 
+from sim.cli_ablate import ablate
+from sim.cli_explore import explore
+from sim.cli_from_log import from_log
+from sim.cli_report import report
 from sim.fuzz import Campaign, broken_rules, campaign
 from sim.matrix import Matrix, grid, run_matrix
 from sim.patience import stopped_by_ctrl_c
@@ -246,6 +250,11 @@ def _problem_json(problem: Problem) -> dict[str, object]:
         "hint": problem.hint,
     }
 
+
+main.add_command(ablate)
+main.add_command(explore)
+main.add_command(from_log)
+main.add_command(report)
 
 if __name__ == "__main__":
     main()

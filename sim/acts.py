@@ -36,7 +36,12 @@ class Act:
     @property
     def pending(self) -> bool:
         """Whether it is under way, or will come by itself."""
-        return not self.over and (self.trip is None or self.trip.fired)
+        if self.over or (self.trip is not None and not self.trip.fired):
+            return False
+        if isinstance(self.spec.when, After) and self.name not in self.world.ledger.fired:
+            before = self.world.act(self.spec.when.after)
+            return before.over or before.pending
+        return True
 
     @property
     def stranded(self) -> bool:
@@ -86,6 +91,9 @@ class Act:
             if self.node.life is Life.DOWN:
                 self.node.start()
             return DONE
+        if action.do == "poison":
+            self._poison(self.world.session_id(action.session or ""))
+            return DONE
         self._asked = self.node.node
         if not self.node.booted.is_set():
             await self.node.booted.wait()
@@ -121,9 +129,18 @@ class Act:
                 await self.node.shut_down()
             case "delete":
                 await engine.delete(session_id)
-            case "start":
-                raise AssertionError("a node is started without its engine")
+            case "release":
+                await engine.release(session_id)
+            case "discard":
+                await engine.discard(session_id)
+            case "start" | "poison":
+                raise AssertionError(f"no engine is asked to {action.do}")
         return DONE
+
+    def _poison(self, session_id: str) -> None:
+        world, node = self.world, self.node
+        seq = world.database.poison(session_id, created=node.wall.read_ms(world.kernel.now_ns))
+        world.trace.record("fault", node.name, "", "poison", name=self.name, session_id=session_id, seq=seq)
 
     async def _interrupt(self, engine: Engine, session_id: str) -> str:
         world = self.world

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import apsw
 
+from engine.records import EventRow
 from engine.store.batch import Item, run_batch
 from engine.store.sqlite import begin_immediate, create_memory, restore_memory
 from engine.store.transaction import SqliteReader, SqliteTransaction
@@ -64,6 +65,27 @@ class SimDatabase:
             if self.connection.in_transaction:
                 self.connection.execute("ROLLBACK")
         return done
+
+    def poison(self, session_id: str, *, created: int) -> int:
+        """Append an event that nobody can decode, past every engine; its seq. Everybody's bell rings."""
+        self.connection.execute("BEGIN IMMEDIATE")
+        tx = SqliteTransaction(self.connection, now_ms=created)
+        seq = tx.latest_seq(session_id) + 1
+        tx.append_event(
+            EventRow(
+                event_id=f"evt_poison_{session_id}_{seq}",
+                session_id=session_id,
+                seq=seq,
+                type="poison",
+                version=1,
+                created=created,
+                execution_id=None,
+                data=b"{}",
+            )
+        )
+        self.connection.execute("COMMIT")
+        self.ring(but=None)
+        return seq
 
     def on_commit(self, bell: Callable[[], None]) -> None:
         """Call `bell` at every commit; it tells its own commits from others'."""

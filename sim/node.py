@@ -9,12 +9,14 @@ import trio
 
 from engine.api import Engine
 from engine.errors import ConfigError
+from engine.locations import services
 from engine.ports import System
 from engine.service import run_engine
 from sim.clock import NodeClock, WallClock
 from sim.gate import Node, NodeState
 from sim.ids import SimChance, SimIds
 from sim.listeners import ListenerDouble
+from sim.locations import LocationDouble
 from sim.provider import SimProvider
 from sim.roster import acting_as
 from sim.scenario import Node as NodeSpec
@@ -108,15 +110,19 @@ class SimNode:
             ).tool()
             for spec in world.scenario.tools
         ]
+        provider = SimProvider(kernel, node, clock, world.replies, world.ledger, world.moment)
+        specs = world.scenario.locations
+        locations = LocationDouble(kernel, node, clock, specs, services(provider, tools)) if specs else None
         listeners = [one for one in world.scenario.listeners if one.node == self.name]
         try:
             async with run_engine(
                 store,
                 system,
-                provider=SimProvider(kernel, node, clock, world.replies, world.ledger, world.moment),
+                provider=provider,
                 tools=tools,
                 config=world.scenario.engine_config(),
                 listeners=[ListenerDouble(kernel, node, clock, listeners)],
+                locations=None if locations is None else locations.open,
                 owner_id=self.spec.owner,
                 sweep=self.spec.sweep,
             ) as engine:

@@ -48,11 +48,6 @@ class Triggers:
             isinstance(trip.when, OnEvent) and trip.when.window == "before_commit" for trip in self._trips
         )
 
-    @property
-    def unfired(self) -> list[str]:
-        """Names of triggers whose moment never came."""
-        return [trip.name for trip in self._trips if not trip.fired]
-
     def arm(self, name: str, when: OnEvent | OnGate, session_id: str | None) -> Trip:
         """Arm a trigger before the run begins."""
         trip = Trip(name=name, when=when, session_id=session_id)

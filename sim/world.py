@@ -122,7 +122,7 @@ class World:
             ended=ended,
             unrest=self._unrest,
             config_error=self.config_error,
-            unfired=self.triggers.unfired,
+            unfired=[act.name for act in self.acts if act.name not in self.ledger.fired],
         )
 
     async def _main(self) -> None:
@@ -201,6 +201,10 @@ class World:
             true_ms=self.kernel.now_ms,
             clocks={name: node.wall.read_ms(self.kernel.now_ns) for name, node in self.nodes.items()},
         )
+
+    def act(self, name: str) -> Act:
+        """The action or fault of that name."""
+        return next(act for act in self.acts if act.name == name)
 
     def owner_of(self, claim: Claim) -> str | None:
         """The node whose execution holds a claim: its id was drawn there."""

@@ -19,6 +19,7 @@ from engine.limits import EngineConfig
 from engine.records import Phase
 from sim import gate, trace
 from sim.__main__ import main
+from sim.checks.clients import CLIENT_CHECKS
 from sim.checks.rest import REST_CHECKS
 from sim.checks.trace import TRACE_CHECKS
 from sim.run import WINDOWS, run_scenario
@@ -145,7 +146,7 @@ def test_the_layers_are_those_that_are_enforced() -> None:
 
 def test_every_invariant_is_listed_where_it_is_checked() -> None:
     """The table has each invariant, and says whether a database or a run's trace shows it."""
-    traced = {check.__name__.upper() for check in (*TRACE_CHECKS, *REST_CHECKS)}
+    traced = {check.__name__.upper() for check in (*TRACE_CHECKS, *CLIENT_CHECKS, *REST_CHECKS)}
     expected = []
     for number in range(1, len(verify.CHECKS.keys() | verify.NOT_CHECKABLE.keys()) + 1):
         name = f"I{number}"
@@ -158,7 +159,7 @@ def test_every_invariant_is_listed_where_it_is_checked() -> None:
 def test_every_command_is_explained() -> None:
     """The page tells of each command of `python -m sim`, and of no other."""
     section = text_of(SIMULATOR).partition("\n## Ways to run\n")[2].partition("\n## ")[0]
-    told = re.findall(r"^\*\*`(\w+)[^`]*`\*\*", section, re.MULTILINE)
+    told = re.findall(r"^\*\*`([\w-]+)[^`]*`\*\*", section, re.MULTILINE)
     assert sorted(told) == sorted(main.commands)
 
 

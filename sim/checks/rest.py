@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from engine import events as ev
+from engine.claims import EXPIRED_AT_ONCE, HANDED_OVER
 from engine.records import Claim
 from sim.ledger import Followed
 from sim.record import Record
@@ -12,14 +14,29 @@ from sim.verdict import Violation
 SLACK_MS = 10_000
 """What taking up a claim may cost besides the sweep: its own commits, a slow listener or two."""
 
+SETTLED_SLACK_MS = 3_000
+"""What the clean-up of a cancelled node may cost beside its bounds: its own commits, and doorbells."""
+
+PROGRESS = (
+    ev.StepEnded.type,
+    ev.ExecutionSucceeded.type,
+    ev.ExecutionFailed.type,
+    ev.ExecutionInterrupted.type,
+)
+"""What resets the count of take-overs."""
+
 
 def i7(record: Record) -> Iterator[Violation]:
     """Every claim with no live owner is taken up by a running node within a bound.
 
-    Judged where one sweeping node ran undisturbed from the start: it had every chance.
+    Judged where one sweeping node ran undisturbed from the start: it had every chance. A node that was
+    cancelled leaves none behind that isn't freed; and no session rests in quarantine for nothing.
     """
-    run = record.run
-    if run.config_error is not None or not _undisturbed(record):
+    if record.run.config_error is not None:
+        return
+    yield from _kept_by_the_cancelled(record)
+    yield from _quarantined_for_nothing(record)
+    if not _undisturbed(record):
         return
     for session_id in record.sessions():
         yield from _taken_up(record, session_id)
@@ -64,9 +81,62 @@ def _taken_up(record: Record, session_id: str) -> Iterator[Violation]:
             )
 
 
+def _kept_by_the_cancelled(record: Record) -> Iterator[Violation]:
+    """Whoever is cancelled has its clean-up: within its bounds, each claim that it held is cleared, handed
+    over, or freed. Judged where nothing else befell that node."""
+    run, config = record.run, record.run.scenario.engine_config()
+    bound = config.tool_grace_ms + config.settle_ms_max + SETTLED_SLACK_MS
+    for fault in run.ledger.faults:
+        struck = [other for other in run.ledger.faults if other.node == fault.node]
+        stopped = [act for act in run.scenario.actions if act.node == fault.node and act.do == "shutdown"]
+        due = fault.moment.true_ms + bound
+        steps = run.nodes[fault.node].spec.clock.steps
+        if fault.kind != "cancel" or len(struck) > 1 or stopped or steps or due > run.virtual_ms:
+            continue
+        for session_id in record.sessions():
+            held = record.claim_before(session_id, fault.moment)
+            left = record.run.database.history.claim_at(session_id, due)
+            if held is None or left is None or not held.execution_id.startswith(f"exe_{fault.node}."):
+                continue
+            if left.execution_id == held.execution_id and left.expires_at > EXPIRED_AT_ONCE:
+                yield Violation(
+                    rule="I7",
+                    sentence=(
+                        f"{fault.node} was cancelled at {fault.moment.true_ms:g} ms, and its execution "
+                        f"{held.execution_id} still holds its claim at {due:g} ms"
+                    ),
+                    session=session_id,
+                    node=fault.node,
+                    true_ms=due,
+                    clocks=record.clocks_at(due),
+                )
+
+
+def _with_action(record: Record, do: str) -> list[str]:
+    """The sessions that some action of this kind is about."""
+    acts = record.run.scenario.actions
+    return [record.session_id(act.session) for act in acts if act.do == do and act.session is not None]
+
+
+def _quarantined_for_nothing(record: Record) -> Iterator[Violation]:
+    """Only a defect quarantines a session: a damaged log is one; providers' and tools' faults are none."""
+    damaged = _with_action(record, "poison")
+    for row in record.run.database.reader().quarantined(1_000):
+        if row.session_id in damaged:
+            continue
+        sentence = f"it is in quarantine, for a fault of the engine itself: {row.recovery_error}"
+        yield Violation(rule="I7", sentence=sentence, session=row.session_id)
+
+
 def i16(record: Record) -> Iterator[Violation]:
-    """After faults stop, every session comes to rest within a bounded time."""
+    """After faults stop, every session comes to rest within a bounded time; and one that brings down whoever
+    takes it up isn't taken up for ever."""
     run = record.run
+    if run.config_error is None:
+        forgiven = _with_action(record, "release")  # lifting a quarantine resets the count
+        for session_id in record.sessions():
+            if session_id not in forgiven:
+                yield from _over_budget(record, session_id)
     if run.ended is not None:
         yield Violation(rule="I16", sentence=f"the run couldn't go on: {run.ended}")
     for crash in run.ledger.crashes:
@@ -80,12 +150,64 @@ def i16(record: Record) -> Iterator[Violation]:
         )
 
 
+def _over_budget(record: Record, session_id: str) -> Iterator[Violation]:
+    """A step may start while the take-overs since the last good step, or end, are within their budget."""
+    budget, takeovers = record.run.scenario.engine_config().takeovers_max, 0
+    for commit in record.commits:
+        for seen in commit.claims:
+            before, after = seen.before, seen.after
+            if seen.session_id == session_id and before is not None and after is not None:
+                taken_over = after.execution_id != before.execution_id
+                takeovers += taken_over and before.expires_at != HANDED_OVER
+        types = [row.type for row in commit.events if row.session_id == session_id]
+        if any(one in PROGRESS for one in types):
+            takeovers = 0
+        if ev.StepStarted.type in types and takeovers > budget:
+            yield Violation(
+                rule="I16",
+                sentence=(
+                    f"{commit.node} started a step after {takeovers} take-overs without progress, "
+                    f"where {budget} are allowed"
+                ),
+                session=session_id,
+                node=commit.node,
+                true_ms=commit.true_ms,
+                clocks=record.clocks_at(commit.true_ms),
+            )
+
+
 def i14(record: Record) -> Iterator[Violation]:
-    """A follower sees every committed event of its session once, in order, and nothing else."""
+    """A follower sees every committed event of its session once, in order, and nothing else; a listener is
+    told of nothing that isn't committed."""
+    yield from _told_too_early(record)
     for followed in record.run.ledger.followed:
         sentence = _followed_wrong(record, followed)
         if sentence is not None:
             yield Violation(rule="I14", sentence=sentence, session=followed.session_id, node=followed.node)
+
+
+def _told_too_early(record: Record) -> Iterator[Violation]:
+    committed: dict[tuple[str, int], int] = {}
+    for commit in record.commits:
+        for row in commit.events:
+            committed.setdefault((row.type, row.seq), commit.entry)
+    for entry in record.run.trace.entries:
+        if entry.kind != "listener":
+            continue
+        since = committed.get((entry.label, entry.fields["seq"]))
+        if since is None or since > entry.index:
+            yield Violation(
+                rule="I14",
+                sentence=(
+                    f"a listener of {entry.node} was told of {entry.label} at seq {entry.fields['seq']}, "
+                    f"which wasn't committed"
+                ),
+                node=entry.node,
+                true_ms=entry.true_ms,
+                clocks=record.clocks_at(entry.true_ms),
+                around=record.around(entry.index),
+            )
+            return
 
 
 def _followed_wrong(record: Record, followed: Followed) -> str | None:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from engine import events as ev
 from engine.claims import EXPIRED_AT_ONCE
+from engine.errors import ClaimLost
 from engine.records import Claim
 from sim.history import Commit
 from sim.ledger import Opened, ToolStarted
 from sim.record import Record
 from sim.verdict import Violation
+
+NAMES_EXECUTION = re.compile(r"Execution (\S+) of session ")
+"""How a `ClaimLost` that was decided in a transaction begins."""
 
 DELAYS = ("stall", "take_over", "suspend", "power_cut", "cancel", "store_error")
 
@@ -28,9 +33,11 @@ def _at(record: Record, commit: Commit, rule: str, session_id: str, sentence: st
 
 
 def i2(record: Record) -> Iterator[Violation]:
-    """While clocks are in the band and nothing delays an owner, nobody else takes its live claim."""
+    """While clocks are in the band and nothing delays an owner, nobody else takes its live claim; and
+    whatever happens, nobody else removes it."""
     if record.run.config_error is not None:
         return  # no engine ever opened
+    yield from _removed_by_others(record)
     config = record.run.scenario.engine_config()
     if any(fault.kind in DELAYS for fault in record.run.scenario.faults):
         return
@@ -50,6 +57,22 @@ def i2(record: Record) -> Iterator[Violation]:
                 )
 
 
+def _removed_by_others(record: Record) -> Iterator[Violation]:
+    """A claim is cleared or dropped by the incarnation that holds it: whoever takes over writes its own."""
+    for commit in record.commits:
+        for seen in commit.claims:
+            before = seen.before
+            if before is None or seen.after is not None or _drew(commit.node, before.execution_id):
+                continue
+            sentence = f"{commit.node} removed the claim of {before.execution_id}, which wasn't its own"
+            yield _at(record, commit, "I2", seen.session_id, sentence)
+
+
+def _drew(node: str, execution_id: str) -> bool:
+    """Whether an incarnation drew this id: simulated ids name theirs."""
+    return execution_id.startswith(f"exe_{node}_")
+
+
 def _in_band(record: Record, until_ms: float, width_ms: int) -> bool:
     """Whether one band of this width holds every clock's error from the start on."""
     moments = sorted({0.0, until_ms, *(c.true_ms for c in record.commits if c.true_ms <= until_ms)})
@@ -64,6 +87,7 @@ def i3(record: Record) -> Iterator[Violation]:
         for seen in commit.claims:
             yield from _written_under_expired(record, commit, seen.session_id, seen.before, seen.after)
     yield from _lost_stays_lost(record)
+    yield from _refused_stays_lost(record)
     starts: list[Opened | ToolStarted] = [*record.run.ledger.opened, *record.run.ledger.tools]
     for start in starts:
         yield from _started_after_takeover(record, start)
@@ -108,6 +132,28 @@ def _lost_stays_lost(record: Record) -> Iterator[Violation]:
                     row.session_id,
                     f"{commit.node} wrote {row.type} for {row.execution_id}, which had lost its claim",
                 )
+
+
+def _refused_stays_lost(record: Record) -> Iterator[Violation]:
+    """An execution that was told once that its claim is lost shows no sign of life again, though its clock
+    may have stepped back since and nobody else has come."""
+    told: dict[str, int] = {}
+    for entry in record.run.trace.entries:
+        error = entry.fields.get("error") if entry.kind == "refused" else None
+        names = NAMES_EXECUTION.match(str(error)) if isinstance(error, ClaimLost) else None
+        if names is not None:
+            told.setdefault(names[1], entry.index)
+    for commit in record.commits if told else ():
+        for seen in commit.claims:
+            before, after = seen.before, seen.after
+            if before is None or told.get(before.execution_id, commit.entry) >= commit.entry:
+                continue
+            own = after is not None and after.execution_id == before.execution_id
+            if own and after is not None and after.version > before.version:
+                sentence = (
+                    f"{commit.node} renewed the claim of {before.execution_id}, which it knew to be lost"
+                )
+                yield _at(record, commit, "I3", seen.session_id, sentence)
 
 
 def _started_after_takeover(record: Record, start: Opened | ToolStarted) -> Iterator[Violation]:
@@ -168,33 +214,4 @@ def i9(record: Record) -> Iterator[Violation]:
         )
 
 
-def i12(record: Record) -> Iterator[Violation]:
-    """After an interrupt was answered `settled` that execution writes nothing; once one was asked for, the
-    turn isn't resumed, by whoever holds the claim."""
-    for answered in record.run.ledger.interrupts:
-        if answered.answer != "settled" or answered.execution_id is None:
-            continue
-        for item in record.happened.get(answered.session_id, []):
-            late = item.commit.entry > answered.moment.entry
-            if late and item.row.execution_id == answered.execution_id:
-                yield _at(
-                    record,
-                    item.commit,
-                    "I12",
-                    answered.session_id,
-                    f"{item.row.type} was written after the interrupt had been answered settled",
-                )
-    for commit in record.commits:
-        asked = {s.session_id for s in commit.claims if s.before and s.before.interrupt_seq is not None}
-        for row in commit.events:
-            if row.session_id in asked and row.type in (ev.StepStarted.type, ev.InputPromoted.type):
-                yield _at(
-                    record,
-                    commit,
-                    "I12",
-                    row.session_id,
-                    f"{commit.node} wrote {row.type} although an interrupt had been asked for",
-                )
-
-
-TRACE_CHECKS = (i2, i3, i6, i9, i12)
+TRACE_CHECKS = (i2, i3, i6, i9)

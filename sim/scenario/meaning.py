@@ -26,6 +26,7 @@ from sim.scenario.model import (
     NodeClock,
     OnEvent,
     OnGate,
+    Session,
     Tool,
 )
 from sim.scenario.values import DONE, END, ERROR_NAMES, INTERRUPT_ANSWERS, STOPPED
@@ -43,6 +44,9 @@ ACTION_KEYS: Mapping[str, Mapping[str, str]] = {
     "wake": {"session": REQUIRED},
     "cancel_input": {"session": REQUIRED, "input": REQUIRED},
     "delete": {"session": REQUIRED},
+    "release": {"session": REQUIRED},
+    "discard": {"session": REQUIRED},
+    "poison": {"session": REQUIRED},
     "shutdown": {},
     "start": {},
 }
@@ -71,7 +75,10 @@ TAKEN_BY_SOME = (
     *("error", "batches", "applied"),
 )
 
-SECTIONS_WITH_NAMES = (("nodes", "node"), ("sessions", "session"), ("tools", "tool"))
+SECTIONS_WITH_NAMES = (
+    *(("nodes", "node"), ("sessions", "session")),
+    *(("tools", "tool"), ("locations", "location")),
+)
 
 
 def check_meaning(raw: Mapping[str, Any], decoder: Decoder) -> None:
@@ -90,7 +97,7 @@ def _tables(raw: Mapping[str, Any], section: str) -> list[tuple[int, Mapping[str
 class _Meaning:
     raw: Mapping[str, Any]
     decoder: Decoder
-    names: dict[str, list[str]] = attrs.field(factory=dict)  # by kind: node, session, tool, moment
+    names: dict[str, list[str]] = attrs.field(factory=dict)  # by kind: node, session, tool, location, moment
     verbs: dict[str, str] = attrs.field(factory=dict)  # what the actions of that name do
     follows: dict[str, tuple[str, Path]] = attrs.field(factory=dict)  # after whom an action or fault waits
 
@@ -107,6 +114,7 @@ class _Meaning:
     def _checks(self) -> list[tuple[type, Callable[[Path, Any], None]]]:
         return [
             (NodeClock, self._clock),
+            (Session, self._references),
             (Tool, self._tool),
             (Listener, self._listener),
             (Follower, self._references),
@@ -160,8 +168,9 @@ class _Meaning:
             self._flaw(path, f"unknown {kind} {show(name)}", nearest(name, known))
 
     def _references(self, path: Path, built: Any) -> None:
-        """Every key of the table that names a node, a session, a tool, or an action or fault."""
+        """Every key of the table that names a node, a session, a tool, a location, or an action or fault."""
         kinds = {"node": "node", "session": "session", "tool": "tool", "after": MOMENT, "at": MOMENT}
+        kinds["location"] = "location"
         kinds |= dict.fromkeys(("claim", "events", "order", "requests", "status", "takeovers"), "session")
         kinds["answer"] = MOMENT
         for key in keys_of(type(built)):

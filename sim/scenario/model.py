@@ -103,6 +103,16 @@ class Tool:
 
 
 @attrs.frozen(kw_only=True)
+class Location:
+    """A location that every node knows. Opening it takes `takes_ms`; with `fails` it raises that message."""
+
+    name: Name
+    fails: str | None = None
+    takes_ms: Millis = 0
+    line: Line = 0
+
+
+@attrs.frozen(kw_only=True)
 class Listener:
     """How a node's listener misbehaves at the `nth` event of a type; 0 is every time."""
 
@@ -173,7 +183,19 @@ class Action:
     """What a client does at a node. Exactly one of `at_s` and `when` is given."""
 
     as_: Name | None = None
-    do: Literal["send", "interrupt", "resume", "wake", "shutdown", "start", "cancel_input", "delete"]
+    do: Literal[
+        "send",
+        "interrupt",
+        "resume",
+        "wake",
+        "cancel_input",
+        "delete",
+        "release",
+        "discard",
+        "poison",
+        "shutdown",
+        "start",
+    ]
     node: Name
     session: Name | None = None
     text: str | None = None
@@ -226,6 +248,7 @@ class Scenario:
     nodes: tuple[Node, ...]
     sessions: tuple[Session, ...] = ()
     tools: tuple[Tool, ...] = ()
+    locations: tuple[Location, ...] = ()
     listeners: tuple[Listener, ...] = ()
     followers: tuple[Follower, ...] = ()
     actions: tuple[Action, ...] = ()

@@ -1,0 +1,55 @@
+"""Actions and faults: what waits for something that never comes doesn't keep a world going."""
+
+from __future__ import annotations
+
+from sim.run import judge
+from sim.scenario import parse_scenario
+from sim.tape import Tape
+
+CHAINED = """
+proves = "Nothing."
+
+[[nodes]]
+name = "a"
+
+[[sessions]]
+name = "s"
+
+[[actions]]
+do = "send"
+node = "a"
+session = "s"
+text = "Go"
+at_s = 0.0
+
+[[actions]]
+as = "stop"
+do = "interrupt"
+node = "a"
+session = "s"
+when = { event = "tool.called" }
+
+[[actions]]
+as = "again"
+do = "resume"
+node = "a"
+session = "s"
+when = { after = "stop", delay_s = 5.0 }
+
+[[expect]]
+status = "s"
+is = "idle"
+"""
+
+
+def test_an_act_behind_one_that_never_comes_never_comes_either() -> None:
+    """The world comes to rest, and both are named as what never happened."""
+    scenario, problems = parse_scenario(CHAINED, "chained.toml")
+    assert scenario is not None
+    assert problems == []
+    result = judge(scenario, Tape.fifo())
+    assert [violation.sentence.partition(":")[0] for violation in result.violations] == [
+        "stop never happened",
+        "again never happened",
+    ]
+    assert result.virtual_s < 10
