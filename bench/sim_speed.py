@@ -50,9 +50,7 @@ def hour_of_ten() -> Scenario:
         name="hour",
         config=patient,
         nodes=tuple(Node(name=node) for node, _ in names),
-        sessions=tuple(
-            Session(name=session, replies=(parse_reply(STALL, "bench"),)) for _, session in names
-        ),
+        sessions=tuple(Session(name=session, replies=(parse_reply(STALL, "bench"),)) for _, session in names),
         actions=tuple(
             Action(do="send", node=node, session=session, text="Go", at_s=0.0) for node, session in names
         ),

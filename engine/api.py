@@ -245,20 +245,21 @@ class Engine:
         return await self.node.log.store.read(work)
 
     async def replay(self, stored: Sequence[ev.Stored]) -> int:
-        """Write events as they were stored elsewhere; how many were new. Raises `ReplayDiverged`.
+        """Write events as they were stored elsewhere; how many were new. Raises `ReplayDiverged`
+        or `UnknownEvent`, and then nothing was changed.
 
         Listeners and live subscribers aren't told: nothing happened just now.
         """
         self._check_open()
-        config, doorbells = self.node.config, self.node.log.doorbells
+        config, log = self.node.config, self.node.log
 
         def ring(count: int) -> None:
             for session_id in dict.fromkeys(item.event.session_id for item in stored):
-                doorbells.ring(session_id)
+                log.doorbells.ring(session_id)
+            if count:
+                log.changes.note(stored)
 
-        return await self.node.log.store.write(
-            lambda tx: housekeeping.replay(tx, stored, config), ring, label="replay"
-        )
+        return await log.store.write(lambda tx: housekeeping.replay(tx, stored, config), ring, label="replay")
 
     # --- how it is -----------------------------------------------------------------------------------
 

@@ -9,8 +9,18 @@ import attrs
 from engine import projections
 from engine.admission import live_session
 from engine.codec import clean_text
-from engine.errors import NotQuarantined, ReplayDiverged
-from engine.events import ExecutionStarted, SessionCreated, SessionDeletedEvent, Stored
+from engine.errors import NotQuarantined, ReplayDiverged, UnknownEvent
+from engine.events import (
+    REGISTRY,
+    ExecutionStarted,
+    InputAdmitted,
+    InputCancelled,
+    InputDeliveryChanged,
+    InputPromoted,
+    SessionCreated,
+    SessionDeletedEvent,
+    Stored,
+)
 from engine.limits import EngineConfig
 from engine.log import row_of
 from engine.plan import Plan
@@ -97,7 +107,8 @@ def replay(tx: Transaction, stored: Sequence[Stored], config: EngineConfig) -> i
     """Write events as they were stored elsewhere, for sessions that nobody executes here.
 
     An identical event that is already there is accepted silently. Returns how many were new. Raises
-    `ReplayDiverged` for anything else than an exact continuation; then nothing is changed.
+    `ReplayDiverged` for anything else than an exact continuation, and `UnknownEvent` for a type that no log can
+    hold; then nothing is changed.
     """
     return sum(_replay_one(tx, item, config) for item in stored)
 
@@ -106,6 +117,8 @@ def _replay_one(tx: Transaction, item: Stored, config: EngineConfig) -> bool:
     session_id, where = item.event.session_id, f"{item.event.session_id} seq {item.seq}"
     if tx.claim(session_id) is not None:
         raise ReplayDiverged(f"{session_id} is claimed: only sessions that nobody executes can be replayed")
+    if REGISTRY.get((item.type, item.event.version)) is not type(item.event) or not item.event.durable:
+        raise UnknownEvent(f"{item.type} at {where} is no event that a log can hold")
     row = row_of(item, config)
     latest = tx.latest_seq(session_id)
     if item.seq <= latest:
@@ -121,9 +134,28 @@ def _replay_one(tx: Transaction, item: Stored, config: EngineConfig) -> bool:
         raise ReplayDiverged(
             f"{item.type} at {where} has the id of {known.session_id} seq {known.seq}: {item.event_id}"
         )
+    session = tx.session(session_id)
+    if session is not None and session.deleted:
+        raise ReplayDiverged(f"{item.type} at {where} follows the session's end")
+    _check_inbox(tx, item, where)
     if isinstance(item.event, ExecutionStarted):
         # generations never start again, so the fence follows a replayed log, too
         tx.put_generation(session_id, max(tx.generation(session_id), item.event.generation))
     projections.project(tx, item)
     tx.append_event(row)
     return True
+
+
+def _check_inbox(tx: Transaction, item: Stored, where: str) -> None:
+    """Input ids are unique over all sessions, so a foreign log may name one that is taken here."""
+    event = item.event
+    if not isinstance(event, InputAdmitted | InputDeliveryChanged | InputCancelled | InputPromoted):
+        return
+    known = tx.input(event.input_id)
+    if isinstance(event, InputAdmitted):
+        if known is not None:
+            raise ReplayDiverged(
+                f"{item.type} at {where}: {event.input_id} was admitted to {known.session_id} already"
+            )
+    elif known is None or known.session_id != event.session_id or known.state != "pending":
+        raise ReplayDiverged(f"{item.type} at {where}: {event.input_id} doesn't wait in this session")

@@ -52,6 +52,8 @@ def run(paths: Paths, as_json: bool, seed: int | None, check_determinism: bool) 
     scenarios = [_load(path) for path in _files(paths)]
     out = Console(highlight=False, soft_wrap=True)
     results: list[Result] = []
+    if not as_json:
+        out.print(Text(f"{'':6} {'gates':>11} {'true time':>10} digest   scenario", style="dim"))
     for scenario in scenarios:
         result = run_scenario(
             scenario,
@@ -198,8 +200,12 @@ def check(paths: Paths, as_json: bool) -> None:
     else:
         for problem in problems:
             click.echo(str(problem))
-        click.echo(f"{len(files)} files, {len(problems)} problems")
+        click.echo(f"{_count(len(files), 'file')}, {_count(len(problems), 'problem')}")
     sys.exit(BAD_INPUT if problems else HELD)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _files(paths: Paths) -> list[Path]:

@@ -131,8 +131,7 @@ TESTING: tuple[Rule, ...] = (*EVERYWHERE, claimed)
 PRODUCT = sources("engine", "sim")
 TESTS = sources("tests")
 
-DEBTS: Mapping[tuple[str, str], str] = {
-}
+DEBTS: Mapping[tuple[str, str], str] = {}
 """Known breaches (module, rule), each with what is to be done. A debt that is paid must be taken off."""
 
 
