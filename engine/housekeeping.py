@@ -107,8 +107,8 @@ def replay(tx: Transaction, stored: Sequence[Stored], config: EngineConfig) -> i
     """Write events as they were stored elsewhere, for sessions that nobody executes here.
 
     An identical event that is already there is accepted silently. Returns how many were new. Raises
-    `ReplayDiverged` for anything else than an exact continuation, and `UnknownEvent` for a type that no log can
-    hold; then nothing is changed.
+    `ReplayDiverged` for anything else than an exact continuation, and `UnknownEvent` for a type that no log
+    can hold; then nothing is changed.
     """
     return sum(_replay_one(tx, item, config) for item in stored)
 
