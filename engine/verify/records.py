@@ -10,7 +10,7 @@ from typing import TypeVar
 import attrs
 
 from engine.codec import decode_row
-from engine.errors import EventError
+from engine.errors import EventError, RowMalformed
 from engine.events import Event, Stored
 from engine.ports import Reader
 from engine.records import Claim, EventRow, InputRow, RecoveryRow, SessionRow
@@ -133,7 +133,7 @@ def read_session(tx: Reader, session_id: str) -> SessionRecord:
     def row(table: str, read: Callable[[], T]) -> T | None:
         try:
             return read()
-        except (EventError, ValueError) as exc:
+        except (EventError, RowMalformed) as exc:
             # an input that isn't JSON, a phase that nobody knows, text that isn't UTF-8
             beside.append(UnreadableRow(session_id=session_id, table=table, reason=str(exc)))
             return None

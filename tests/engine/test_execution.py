@@ -293,11 +293,9 @@ async def test_store_that_fails_leaves_the_claim_to_recovery(
 
 
 @pytest.mark.trio
-@pytest.mark.parametrize(
-    "schema", [{"$ref": "#/nowhere"}, {"type": "no-such-type"}, {"type": "object", "required": 7}]
-)
+@pytest.mark.parametrize("schema", [{"$ref": "#/nowhere"}, {"properties": {"a": {"$ref": "#/nowhere"}}}])
 async def test_tool_with_a_broken_schema(path: Path, schema: dict[str, Any]) -> None:
-    """A schema that can't even be asked fails the call, and the turn goes on to its end."""
+    """A schema that looks right and can't be asked fails the call, and the turn goes on to its end."""
 
     async def work(context: ToolContext, value: dict[str, Any]) -> int:
         raise AssertionError("its input was never validated")
