@@ -288,10 +288,12 @@ class Engine:
         bound = self.node.deadline(config.shutdown_grace_ms + settling_ms)
         with self.node.clock.scope(bound, shield=True) as scope:
             await self.coordinator.shutdown()
+            await self.node.locations.wait_closed()
         if scope.cancelled_caught:
             logger.error(
-                "closing took too long; these sessions are left to expire: %s",
-                ", ".join(self.coordinator.active()),
+                "closing took too long; sessions left to expire: %s; locations torn down: %s",
+                ", ".join(self.coordinator.active()) or "none",
+                ", ".join(self.node.locations.held()) or "none",
             )
         if self.node.tools_running:
             # a task can't be abandoned in Trio: the host's block ends only when these do

@@ -61,6 +61,7 @@ class _Place:
     users: int = 0
     opened: trio.Event = attrs.field(factory=trio.Event)
     empty: trio.Event = attrs.field(factory=trio.Event)
+    closed: trio.Event = attrs.field(factory=trio.Event)
     services: Services | None = None
     error: Exception | None = None
 
@@ -76,6 +77,7 @@ class Locations:
         self._default = default
         self._open = open_location
         self._places: dict[str, _Place] = {}
+        self._held: dict[int, tuple[str, _Place]] = {}  #: by number, those that are closing included
         self._opened = 0
 
     @contextlib.asynccontextmanager
@@ -96,13 +98,26 @@ class Locations:
         finally:
             self._leave(location, place)
 
+    def held(self) -> tuple[str, ...]:
+        """Names of the locations that are open, being opened or being closed."""
+        return tuple(name for name, _ in self._held.values())
+
+    async def wait_closed(self) -> None:
+        """Wait until all are closed; their users leave by themselves."""
+        while self._held:
+            _, place = next(iter(self._held.values()))
+            await place.closed.wait()
+            await self._clock.checkpoint()
+
     def _enter(self, location: str, opener: OpenLocation) -> _Place:
         place = self._places.get(location)
         if place is None:
             place = self._places[location] = _Place()
             self._opened += 1
+            number = self._opened
+            self._held[number] = (location, place)
             self._nursery.start_soon(
-                self._hold, location, place, opener, name=f"location/{location}/{self._opened}"
+                self._hold, number, location, place, opener, name=f"location/{location}/{number}"
             )
         place.users += 1
         return place
@@ -116,7 +131,7 @@ class Locations:
                 del self._places[location]
 
     @trio.lowlevel.enable_ki_protection
-    async def _hold(self, location: str, place: _Place, opener: OpenLocation) -> None:
+    async def _hold(self, number: int, location: str, place: _Place, opener: OpenLocation) -> None:
         try:
             await self._clock.checkpoint()
             async with opener(location) as place.services:
@@ -128,4 +143,6 @@ class Locations:
             if place.services is not None:
                 logger.exception("closing a location failed", extra={"location": location})
         finally:
+            del self._held[number]
             place.opened.set()
+            place.closed.set()

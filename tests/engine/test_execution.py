@@ -293,8 +293,7 @@ async def test_store_that_fails_leaves_the_claim_to_recovery(
 
 
 @pytest.mark.trio
-@pytest.mark.parametrize("schema", [{"$ref": "#/nowhere"}, {"properties": {"a": {"$ref": "#/nowhere"}}}])
-async def test_tool_with_a_broken_schema(path: Path, schema: dict[str, Any]) -> None:
+async def test_tool_with_a_broken_schema(path: Path) -> None:
     """A schema that looks right and can't be asked fails the call, and the turn goes on to its end."""
 
     async def work(context: ToolContext, value: dict[str, Any]) -> int:
@@ -303,7 +302,7 @@ async def test_tool_with_a_broken_schema(path: Path, schema: dict[str, Any]) -> 
     async with engine_on(
         path,
         Model(CALL, says("done")),
-        tools=[Tool(name="work", description="", schema=schema, handler=work)],
+        tools=[Tool(name="work", description="", schema={"$ref": "#/nowhere"}, handler=work)],
     ) as engine:
         session = await engine.create_session()
         with trio.fail_after(10):
