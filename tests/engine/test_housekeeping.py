@@ -1,0 +1,368 @@
+"""Quarantine and what lifts it, and the purge of tombstones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+import trio
+
+from engine.api import Engine
+from engine.endings import Quarantined
+from engine.errors import (
+    InputConflict,
+    NotQuarantined,
+    SessionDeleted,
+    SessionNotFound,
+    SessionQuarantined,
+    UnknownEvent,
+)
+from engine.events import ExecutionStarted, StepInterrupted, Stored
+from engine.providers.script import Finish, Reply, Stall, Text, reply, says
+from engine.providers.scripted import ScriptedProvider
+from engine.records import RecoveryRow
+from engine.testing import World, crash, open_test_engine, run_test, verify
+from tests.engine.damage import DAMAGES, damage, mend
+from tests.engine.real import stored_in, types_in
+
+SES = "ses_a"
+DAY_MS = 86_400_000
+STALLING = reply(Text(text="Wait"), Stall(stall_ms=DAY_MS), Finish())
+
+
+def model(world: World, *replies: Reply) -> ScriptedProvider:
+    return ScriptedProvider(world.clock, replies)
+
+
+async def crash_in_mid_step(world: World, *others: str) -> None:
+    """Leave sessions whose node died while a step of each was open."""
+    async with open_test_engine(world=world, provider=model(world, STALLING), check=False) as engine:
+        for session_id in (SES, *others):
+            await engine.create_session(session_id=session_id)
+            await engine.send(session_id, "hello", input_id=f"inp_{session_id}")
+        await trio.sleep(1)
+        crash(engine)
+
+
+async def quarantined_in(engine: Engine) -> RecoveryRow:
+    """The one session that is in quarantine, once it is."""
+    while not (found := await engine.quarantined()):
+        await trio.sleep(1)
+    (row,) = found
+    return row
+
+
+# --- into quarantine ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", DAMAGES)
+@pytest.mark.parametrize("claimed", [True, False], ids=["taken over", "acquired"])
+def test_whatever_cant_be_read_is_quarantined_with_its_place(how: str, claimed: bool) -> None:
+    """However an event is damaged, the session is set aside with the reason, its claim is gone, and whoever
+    waits for the turn hears of it; discarding it works."""
+
+    async def main() -> None:
+        world = World()
+        if claimed:
+            await crash_in_mid_step(world)
+        async with open_test_engine(world=world, provider=model(world, says("Done.")), check=False) as engine:
+            if not claimed:
+                await engine.create_session(session_id=SES)
+            damage(world.database.connection, SES, how)
+            if not claimed:
+                await engine.send(SES, "hello", input_id="inp_ses_a")
+            row = await quarantined_in(engine)
+            assert row.session_id == SES
+            assert row.recovery_error is not None
+            seq = next(s.seq for s in verify(world)[SES].unreadable)
+            assert f"{SES} seq {seq}" in row.recovery_error
+            assert world.database.read(lambda tx: tx.claims("", 10)) == []
+            assert isinstance(await engine.execute(SES), Quarantined)
+            await engine.discard(SES)
+            assert await engine.quarantined() == []
+            assert world.database.read(lambda tx: tx.recovery(SES)) is None
+            with pytest.raises(SessionDeleted):
+                await engine.send(SES, "anybody?")
+        assert verify(world)[SES].breaches == ()
+
+    run_test(main)
+
+
+def test_a_claim_that_cant_be_read_is_no_hindrance_to_discarding() -> None:
+    """A claim in a phase that nobody knows goes with the quarantine, so its session can be discarded."""
+
+    async def main() -> None:
+        world = World()
+        await crash_in_mid_step(world)
+        world.database.connection.execute("UPDATE execution_claim SET phase = 'dancing'")
+        async with open_test_engine(world=world, check=False) as engine:
+            assert isinstance(await engine.execute(SES), Quarantined)
+            row = await quarantined_in(engine)
+            assert "unknown phase 'dancing'" in (row.recovery_error or "")
+            await engine.discard(SES)
+            assert (await types_in(engine, SES))[-1] == "session.deleted"
+
+    run_test(main)
+
+
+def test_a_waiter_hears_of_the_quarantine() -> None:
+    """Who waits for a turn isn't left waiting when its session is quarantined, before, then or later."""
+
+    async def main() -> None:
+        world = World()
+        await crash_in_mid_step(world)
+        damage(world.database.connection, SES)
+        # what is damaged comes behind the input, so only the quarantine itself can end the wait
+        async with open_test_engine(world=world, provider=model(world, says("Done.")), check=False) as engine:
+            heard: list[str] = []
+
+            async def wait(input_id: str) -> None:
+                with pytest.raises((SessionQuarantined, UnknownEvent), match="nonsense"):
+                    await engine.wait_turn(SES, input_id)
+                heard.append(input_id)
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(wait, "inp_ses_a")
+                await quarantined_in(engine)
+                nursery.start_soon(wait, "inp_ses_a")
+            assert heard == ["inp_ses_a"] * 2
+
+    run_test(main)
+
+
+def test_a_bystander_doesnt_quarantine_what_another_node_executes() -> None:
+    """A node that only rang for a session which another one holds leaves the defect to that one."""
+
+    async def main() -> None:
+        world = World()
+        async with open_test_engine(world=world, provider=model(world, STALLING), check=False) as owner:
+            await owner.create_session(session_id=SES)
+            await owner.send(SES, "hello")
+            await trio.sleep(1)
+            async with open_test_engine(world=world, check=False) as bystander:
+                damage(world.database.connection, SES, "a broken start of a step")
+                await bystander.execute(SES)
+                assert await bystander.quarantined() == []
+                (claim,) = world.database.read(lambda tx: tx.claims("", 10))
+                assert claim.owner_id == owner.node.owner_id
+            assert owner.coordinator.active() == (SES,)
+
+    run_test(main)
+
+
+# --- out of it ---------------------------------------------------------------------------------------
+
+
+def test_what_was_mended_goes_on_where_it_was() -> None:
+    """Released after its log was mended, a session settles the step that was open as unknown, goes on with
+    the turn, and nothing reminds of the quarantine."""
+
+    async def main() -> None:
+        world = World()
+        await crash_in_mid_step(world)
+        damage(world.database.connection, SES)
+        async with open_test_engine(world=world, provider=model(world, says("Done.")), check=False) as engine:
+            before = await quarantined_in(engine)
+            assert before.takeovers == 1
+            mend(world.database.connection, SES)
+            await engine.release(SES)
+            lifted = await engine.node.log.store.read(lambda tx: tx.recovery(SES))
+            assert lifted is not None
+            assert (lifted.recovery_error, lifted.takeovers, lifted.wake_pending) == (None, 0, True)
+            turn = await engine.wait_turn(SES, "inp_ses_a")
+            assert (turn.how, turn.text) == ("succeeded", "Done.")
+            await engine.wait_idle()
+            stored = await stored_in(engine.node.log, SES)
+            assert [i.event.cause for i in stored if isinstance(i.event, StepInterrupted)] == ["unknown"]
+            assert [i.event.generation for i in stored if isinstance(i.event, ExecutionStarted)] == [1, 2, 3]
+            assert await engine.node.log.store.read(lambda tx: tx.recovery(SES)) is None
+        assert verify(world)[SES].ok
+        assert verify(world)[SES].pending == ()
+
+    run_test(main)
+
+
+def test_a_release_is_taken_up_by_any_node() -> None:
+    """What was released while no engine could run it is found by the next sweep, input or not."""
+
+    async def main() -> None:
+        world = World()
+        await crash_in_mid_step(world)
+        damage(world.database.connection, SES)
+        async with open_test_engine(world=world, check=False) as engine:
+            await quarantined_in(engine)
+            mend(world.database.connection, SES)
+            engine.coordinator.wake = lambda *args: None  # type: ignore[method-assign,assignment]
+            await engine.release(SES)
+        assert [each.kind for each in verify(world)[SES].pending] == ["released"]
+        async with open_test_engine(world=world, provider=model(world, says("Done."))) as engine:
+            assert (await engine.wait_turn(SES, "inp_ses_a")).text == "Done."
+        assert verify(world)[SES].pending == ()
+
+    run_test(main)
+
+
+def test_a_second_quarantine_starts_counting_anew() -> None:
+    """Released and found damaged again, it is quarantined again, each time with a fresh count."""
+
+    async def main() -> None:
+        world = World()
+        await crash_in_mid_step(world)
+        damage(world.database.connection, SES)
+        async with open_test_engine(world=world, check=False) as engine:
+            first = await quarantined_in(engine)
+            await engine.release(SES)
+            again = await quarantined_in(engine)
+            assert again.recovery_error == first.recovery_error
+            assert (first.takeovers, again.takeovers) == (1, 0)
+            assert again.execution_id != first.execution_id
+            assert (await types_in_raw(world)).count("execution.started") == 3
+
+    run_test(main)
+
+
+async def types_in_raw(world: World) -> Sequence[str]:
+    return [row.type for row in world.database.read(lambda tx: tx.events(SES, -1, 1_000))]
+
+
+def test_only_what_is_in_quarantine_can_leave_it() -> None:
+    """`release` and `discard` refuse a healthy, an unknown and a deleted session, and change nothing."""
+
+    async def main() -> None:
+        async with open_test_engine() as engine:
+            session = await engine.create_session()
+            await session.run("hello")
+            await engine.wait_idle()
+            before = await types_in(engine, session.id)
+            for call in (engine.release, engine.discard):
+                with pytest.raises(NotQuarantined, match=session.id):
+                    await call(session.id)
+            assert await types_in(engine, session.id) == before
+            with pytest.raises(SessionNotFound):
+                await engine.release("ses_ghost")
+            with pytest.raises(NotQuarantined):
+                await engine.discard("ses_ghost")
+            await engine.delete(session.id)
+            with pytest.raises(SessionDeleted):
+                await engine.release(session.id)
+
+    run_test(main)
+
+
+def test_quarantined_sessions_are_listed_by_id() -> None:
+    """`quarantined` lists them in the order of their ids, as many as asked for."""
+
+    async def main() -> None:
+        world = World()
+        await crash_in_mid_step(world, "ses_c", "ses_b")
+        for session_id in (SES, "ses_c", "ses_b"):
+            damage(world.database.connection, session_id)
+        async with open_test_engine(world=world, check=False) as engine:
+            while len(await engine.quarantined()) < 3:
+                await trio.sleep(1)
+            assert [row.session_id for row in await engine.quarantined()] == [SES, "ses_b", "ses_c"]
+            assert [row.session_id for row in await engine.quarantined(limit=2)] == [SES, "ses_b"]
+
+    run_test(main)
+
+
+# --- purging -----------------------------------------------------------------------------------------
+
+
+def test_purge_erases_old_tombstones_only() -> None:
+    """Only what was deleted before the given time is erased, with every row but its generation; the rest, and
+    what is merely old, stays."""
+
+    async def main() -> None:
+        world = World()
+        async with open_test_engine(world=world) as engine:
+            for session_id in ("ses_old", "ses_edge", "ses_alive"):
+                await engine.create_session(session_id=session_id)
+                await engine.run(session_id, "hello")
+            await engine.wait_idle()
+            await engine.delete("ses_old")
+            await trio.sleep(60)
+            edge_ms = world.clock.now_ms()
+            await engine.delete("ses_edge")
+            assert await engine.purge(before_ms=edge_ms) == 1
+            assert await engine.purge(before_ms=edge_ms) == 0
+            assert [row.session_id for row in await engine.sessions()] == ["ses_alive", "ses_edge"]
+            assert (await engine.sequences(["ses_old", "ses_edge"])).keys() == {"ses_edge"}
+            assert await engine.purge(before_ms=edge_ms + 1) == 1
+            read = world.database.read
+            assert read(lambda tx: tx.events("ses_old", -1, 10)) == []
+            assert read(lambda tx: tx.inputs("ses_old")) == []
+            assert read(lambda tx: tx.generation("ses_old")) == 1
+            assert (await engine.run("ses_alive", "still there?")).how == "succeeded"
+
+    run_test(main)
+
+
+def test_generations_go_on_after_a_purge() -> None:
+    """A session that is created again under a purged id is another one, and its generations go on."""
+
+    async def main() -> None:
+        world = World()
+        async with open_test_engine(world=world) as engine:
+            await engine.create_session(session_id=SES)
+            await engine.send(SES, "hello", input_id="inp_1")
+            await engine.wait_turn(SES, "inp_1")
+            await engine.wait_idle()
+            await engine.delete(SES)
+            with pytest.raises(SessionDeleted):
+                await engine.send(SES, "hello")
+            assert await engine.purge(before_ms=world.clock.now_ms() + 1) == 1
+            await engine.create_session(session_id=SES)
+            with pytest.raises(InputConflict):
+                await engine.wait_turn(SES, "inp_1")
+            assert (await engine.send(SES, "hello", input_id="inp_1")).created
+            await engine.wait_turn(SES, "inp_1")
+            await engine.wait_idle()
+            starts = [s.event for s in await stored_in(engine.node.log, SES)]
+            assert [e.generation for e in starts if isinstance(e, ExecutionStarted)] == [2]
+
+    run_test(main)
+
+
+def test_a_follower_ends_with_the_tombstone_and_finds_nothing_after_the_purge() -> None:
+    """A reader at the tombstone ended; one that begins after the purge is told that there is no session."""
+
+    async def main() -> None:
+        world = World()
+        async with open_test_engine(world=world) as engine:
+            session = await engine.create_session()
+            seen: list[str] = []
+
+            async def follow() -> None:
+                async with session.log(follow=True) as reader:
+                    async for item in reader:
+                        if isinstance(item, Stored):
+                            seen.append(item.type)
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(follow)
+                await trio.sleep(1)
+                await engine.delete(session.id)
+            assert seen == ["session.created", "session.deleted"]
+            await engine.purge(before_ms=world.clock.now_ms() + 1)
+            with pytest.raises(SessionNotFound):
+                await session.messages()
+
+    run_test(main)
+
+
+def test_purge_finds_tombstones_beyond_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many sessions there are, every tombstone is found once."""
+    monkeypatch.setattr("engine.housekeeping.PAGE", 3)
+
+    async def main() -> None:
+        world = World()
+        async with open_test_engine(world=world) as engine:
+            for number in range(10):
+                session = await engine.create_session(session_id=f"ses_{number}")
+                if number % 3:
+                    await engine.delete(session.id)
+            assert await engine.purge(before_ms=world.clock.now_ms() + 1) == 6
+            assert [row.session_id for row in await engine.sessions()] == [f"ses_{n}" for n in (0, 3, 6, 9)]
+
+    run_test(main)
