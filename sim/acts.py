@@ -10,7 +10,7 @@ from sim.faults import restart, strike
 from sim.gate import Node, NodeState
 from sim.kernel import ns_at
 from sim.ledger import InterruptAnswered
-from sim.node import Life, SimNode
+from sim.node import SimNode
 from sim.scenario import DONE, Action, After, Fault
 from sim.triggers import Trip
 
@@ -88,8 +88,7 @@ class Act:
 
     async def _act(self, action: Action) -> str:
         if action.do == "start":
-            if self.node.life is Life.DOWN:
-                self.node.start()
+            self.node.start_if_down()
             return DONE
         if action.do == "poison":
             self._poison(self.world.session_id(action.session or ""))

@@ -59,9 +59,7 @@ async def restart(world: World, fault: Fault) -> None:
     """Start the node again after `for_s`, if the fault says so."""
     if fault.kind in ("cancel", "power_cut") and fault.for_s:
         await world.sleep(fault.for_s)
-        node = world.nodes[fault.node]
-        if node.life is Life.DOWN:
-            node.start()
+        world.nodes[fault.node].start_if_down()
 
 
 async def _until_taken_over(world: World, node: SimNode, fault: Fault) -> None:

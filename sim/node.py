@@ -74,6 +74,11 @@ class SimNode:
             and not self._ended.is_set()
         )
 
+    def start_if_down(self) -> None:
+        """Start the node again, unless somebody did so already."""
+        if self.life is Life.DOWN and not self.starting:
+            self.start()
+
     def start(self) -> None:
         """Start the next incarnation."""
         self._scope, self._stop, self._ended = trio.CancelScope(), trio.Event(), trio.Event()

@@ -53,3 +53,45 @@ def test_an_act_behind_one_that_never_comes_never_comes_either() -> None:
         "again never happened",
     ]
     assert result.virtual_s < 10
+
+
+TWO_RESTARTS = """
+proves = "A node that two faults start again at one moment is started once."
+
+[[nodes]]
+name = "a"
+
+[[sessions]]
+name = "s"
+
+[[actions]]
+do = "send"
+node = "a"
+session = "s"
+text = "Go"
+at_s = 0.0
+
+[[faults]]
+kind = "cancel"
+node = "a"
+at_s = 1.0
+for_s = 2.0
+
+[[faults]]
+kind = "power_cut"
+node = "a"
+at_s = 1.0
+for_s = 2.0
+
+[[expect]]
+status = "s"
+is = "idle"
+"""
+
+
+def test_two_restarts_at_once_are_one() -> None:
+    """Under whatever order of the two, no incarnation is started beside another."""
+    scenario, _ = parse_scenario(TWO_RESTARTS, "restarts.toml")
+    assert scenario is not None
+    for seed in range(20):
+        assert judge(scenario, Tape.seeded(seed)).violations == []
