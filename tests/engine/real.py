@@ -29,6 +29,10 @@ from engine.store import open_store
 from engine.system import RealClock, real_system
 from engine.verify import Findings, read_session, session_ids, verify_session
 
+BUSY_MS = 10_000
+"""The store's own writer may hold the lock for a moment."""
+
+
 T = TypeVar("T")
 
 FAIL_SAFE_S = 50
@@ -205,5 +209,6 @@ async def assert_clean(path: Path, *, at_rest: bool = True) -> None:
 def lock_of(path: Path) -> apsw.Connection:
     """A foreign connection that holds the write lock until it is closed."""
     other = apsw.Connection(str(path))
+    other.set_busy_timeout(BUSY_MS)
     other.execute("BEGIN IMMEDIATE")
     return other

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 import trio
 
+from engine import transactions
 from engine.api import Engine
 from engine.endings import Quarantined
 from engine.errors import (
@@ -15,6 +17,7 @@ from engine.errors import (
     SessionDeleted,
     SessionNotFound,
     SessionQuarantined,
+    StoreIOError,
     UnknownEvent,
 )
 from engine.events import ExecutionStarted, StepInterrupted, Stored
@@ -103,6 +106,35 @@ def test_a_claim_that_cant_be_read_is_no_hindrance_to_discarding() -> None:
             assert (await types_in(engine, SES))[-1] == "session.deleted"
 
     run_test(main)
+
+
+def test_a_quarantine_that_cant_be_written_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """If the store fails just then, the defect is said aloud, the claim is freed, and whoever takes it up next
+    sets the session aside."""
+    whole, failures = transactions.quarantine, [StoreIOError("a bad disk")]
+
+    def failing(*arguments: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return whole(*arguments)
+
+    monkeypatch.setattr(transactions, "quarantine", failing)
+
+    async def main() -> None:
+        world = World()
+        await crash_in_mid_step(world)
+        damage(world.database.connection, SES)
+        async with open_test_engine(world=world, check=False) as engine:
+            row = await quarantined_in(engine)
+            assert "nonsense" in (row.recovery_error or "")
+            assert row.takeovers == 2
+            assert world.clock.monotonic() < 60, "nobody waited for a second lease"
+
+    run_test(main)
+    (said,) = [record.getMessage() for record in caplog.records if "a bad disk" in record.getMessage()]
+    assert said.startswith("the quarantine for a defect (UnknownEvent: unknown event nonsense")
 
 
 def test_a_waiter_hears_of_the_quarantine() -> None:

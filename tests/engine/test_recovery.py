@@ -23,6 +23,10 @@ from engine.verify import Findings
 from tests.engine.damage import damage
 from tests.engine.real import CONFIG, Model, engine_on, findings_of, types_in, until
 
+BUSY_MS = 10_000
+"""The store's own writer may hold the lock for a moment."""
+
+
 CONFIG_SLOW_SWEEP = EngineConfig(sweep_interval_ms=24 * 3_600_000)
 STALLING = reply(Text(text="Wait"), Stall(stall_ms=3_600_000), Finish())
 
@@ -230,6 +234,7 @@ def test_a_sweep_takes_a_page_and_the_next_one_the_rest(monkeypatch: pytest.Monk
 
 def poison(path: Path, session_id: str) -> None:
     connection = apsw.Connection(str(path))
+    connection.set_busy_timeout(BUSY_MS)
     damage(connection, session_id)
     connection.close()
 

@@ -16,6 +16,9 @@ from engine.store import ThreadedStore
 from tests.contracts.store_cases import Faults, append, seqs
 from tests.engine.store_threads import Hold, opened, queued
 
+BUSY_MS = 10_000
+"""The store's own writer may hold the lock for a moment."""
+
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
@@ -105,6 +108,7 @@ def test_withdrawn_while_another_process_holds_the_lock(path: Path) -> None:
     async def main() -> None:
         async with opened(path) as store:
             other = apsw.Connection(str(path))
+            other.set_busy_timeout(BUSY_MS)
             other.execute("BEGIN IMMEDIATE")
             with trio.CancelScope() as scope:
                 async with trio.open_nursery() as nursery:

@@ -16,6 +16,9 @@ from engine.store import ThreadedStore
 from tests.contracts.store_cases import Faults, Recorder, append, seqs
 from tests.engine.store_threads import Hold, opened, queued
 
+BUSY_MS = 10_000
+"""The store's own writer may hold the lock for a moment."""
+
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
@@ -86,6 +89,7 @@ def test_each_caller_waits_its_own_time(path: Path) -> None:
 
         async with opened(path, sleep=sleep, write_timeout_ms=4) as store:
             other = apsw.Connection(str(path))
+            other.set_busy_timeout(BUSY_MS)
             other.execute("BEGIN IMMEDIATE")
             outcomes: dict[str, Any] = {}
 
@@ -211,6 +215,7 @@ def test_commits_of_others_ring(path: Path) -> None:
                 await trio.to_thread.run_sync(threading.Event().wait, 0.005)
             assert recorder.notes == [("committed", ["evt_ses_a_0"])]
             other = apsw.Connection(str(path))
+            other.set_busy_timeout(BUSY_MS)
             other.execute("INSERT INTO writer_mark VALUES ('other', 1)")
             other.close()
             while len(recorder.notes) == 1:
