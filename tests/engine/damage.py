@@ -32,6 +32,14 @@ def damage(connection: apsw.Connection, session_id: str, how: str = "an unknown 
     assert connection.changes() == 1
 
 
+def damage_in_place(connection: apsw.Connection, session_id: str, seq: int) -> None:
+    """Damage an event that was good before."""
+    connection.execute(
+        "UPDATE event SET type = 'nonsense' WHERE session_id = ? AND seq = ?", (session_id, seq)
+    )
+    assert connection.changes() == 1
+
+
 def mend(connection: apsw.Connection, session_id: str) -> None:
     """Make harmless events of the damaged ones: they give the session the title that it has."""
     event = SessionRenamed(session_id=session_id, title="")
