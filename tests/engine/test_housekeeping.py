@@ -19,7 +19,7 @@ from engine.errors import (
     StoreIOError,
     UnknownEvent,
 )
-from engine.events import ExecutionStarted, StepInterrupted
+from engine.events import ExecutionStarted, StepInterrupted, Stored
 from engine.providers.script import Finish, Reply, Stall, Text, reply, says
 from engine.providers.scripted import ScriptedProvider
 from engine.records import RecoveryRow
@@ -143,7 +143,11 @@ def test_a_waiter_hears_of_the_quarantine() -> None:
     async def main() -> None:
         world, heard = World(), list[str]()
         await crash_in_mid_step(world)
-        async with open_test_engine(world=world, check=False) as engine:
+
+        async def dawdle(stored: Stored) -> None:
+            await trio.sleep(1)  # the waiter has read all there is before the defect is met
+
+        async with open_test_engine(world=world, listeners=[dawdle], check=False) as engine:
 
             async def wait() -> None:
                 with pytest.raises(SessionQuarantined, match="nonsense"):
