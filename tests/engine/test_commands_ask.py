@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
+import subprocess
 from pathlib import Path
 
 import attrs
@@ -142,7 +144,9 @@ def test_ctrl_c_ends_the_wait_and_keeps_the_request(tmp_path: Path) -> None:
     path = held(tmp_path / "tired.db", expires_at=FAR)
     with process("interrupt", path, SES) as asking:
         while (row := claim_in(path)) is not None and row.interrupt_seq is None:
-            pass
+            # looking without a pause could keep the command itself from opening the file
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                pytest.fail(f"the command ended by itself with {asking.wait(timeout=0.05)}")
         asking.send_signal(signal.SIGINT)
         out, err = asking.communicate(timeout=30)
     assert (asking.returncode, out) == (INTERRUPTED, "")
