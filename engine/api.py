@@ -14,7 +14,7 @@ from engine.codec import clean_text
 from engine.coordinator import Coordinator
 from engine.endings import Ending
 from engine.errors import EngineClosed, EventError, SessionExists
-from engine.history import History
+from engine.history import messages_of
 from engine.interrupting import Interrupter
 from engine.live import Subscriber
 from engine.metrics import Health, MetricsSnapshot
@@ -363,9 +363,5 @@ class Session:
 
     async def messages(self) -> tuple[Message, ...]:
         """The conversation so far, folded from the log."""
-        history = History()
         async with self.log() as reader:
-            async for item in reader:
-                if isinstance(item, ev.Stored):
-                    history.advance([item])
-        return history.messages()
+            return messages_of([item async for item in reader if isinstance(item, ev.Stored)])

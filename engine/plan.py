@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import attrs
 
@@ -104,7 +104,9 @@ def command(tx: Transaction, session_id: str, what: claims.Command) -> claims.Gr
     return grant
 
 
-def moves(what: Callable[[Sequence[Stored]], Sequence[claims.Command]], session_id: str) -> Any:
+def moves(
+    what: Callable[[Sequence[Stored]], Sequence[claims.Command]], session_id: str
+) -> Callable[[Transaction, Sequence[Stored]], None]:
     """A `commit` that applies claim commands which depend on the stored events (the seq of a step)."""
 
     def commit(tx: Transaction, stored: Sequence[Stored]) -> None:

@@ -39,15 +39,22 @@ class Settler:
         held = await execution.stop_work()
         cancelled = await self._caller_is_cancelled()
         try:
-            execution.handle.begin_settlement()
-            try:
-                return await self._by_cause(held, self._evidence(failure), cancelled=cancelled)
-            except ClaimCancelling:  # an interrupt met a shutdown: the durable phase wins
-                return await self._as_interrupted(held)
+            return await self._what_is_due(held, self._evidence(failure), cancelled=cancelled)
         except ClaimLost as exc:
             self._node.log.metrics.count(Metrics.CLAIMS_LOST)
             logger.info("the claim is lost; its successor goes on", extra=execution.fields())
             return Lost(reason=str(exc))
+
+    async def _what_is_due(self, held: Held, evidence: list[BaseException], *, cancelled: bool) -> Ending:
+        """Settle by cause; what goes wrong in that has an ending of its own. Raises `ClaimLost` alone."""
+        self._execution.handle.begin_settlement()
+        try:
+            try:
+                return await self._by_cause(held, evidence, cancelled=cancelled)
+            except ClaimCancelling:  # an interrupt met a shutdown: the durable phase wins
+                return await self._as_interrupted(held)
+        except ClaimLost:
+            raise
         except (StoreError, SettlementFailed) as exc:
             return await self._give_up(exc)
         except Exception as exc:  # a log that can't be read can't be settled either
