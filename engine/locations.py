@@ -7,6 +7,7 @@ holds it until the last user left.
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -15,7 +16,8 @@ import attrs
 import jsonschema
 import trio
 
-from engine.errors import ConfigError, LocationFailed
+from engine.codec import decode_json, encode_json
+from engine.errors import ConfigError, EventError, LocationFailed
 from engine.ports import Clock, Provider, Tool
 
 logger = logging.getLogger("fencepost.locations")
@@ -43,11 +45,23 @@ def services(provider: Provider, tools: Sequence[Tool] = ()) -> Services:
         if tool.name in named:
             raise ConfigError(f"two tools are named {tool.name!r}; give each a name of its own")
         try:
-            jsonschema.Draft202012Validator.check_schema(tool.schema)
-        except jsonschema.SchemaError as exc:
-            raise ConfigError(f"the schema of tool {tool.name!r} is broken: {exc.message}") from exc
+            broken = _fault_of_schema(encode_json(tool.schema))
+        except EventError as exc:
+            raise ConfigError(f"the schema of tool {tool.name!r} isn't JSON: {exc}") from exc
+        if broken is not None:
+            raise ConfigError(f"the schema of tool {tool.name!r} is broken: {broken}")
         named[tool.name] = tool
     return Services(provider=provider, tools=named)
+
+
+@functools.lru_cache(maxsize=1_000)
+def _fault_of_schema(schema: bytes) -> str | None:
+    """What is wrong with a JSON Schema. Kept, since each opening of a location asks again, and it is slow."""
+    try:
+        jsonschema.Draft202012Validator.check_schema(decode_json(schema))
+    except jsonschema.SchemaError as exc:
+        return str(exc.message)
+    return None
 
 
 OpenLocation = Callable[[str], AbstractAsyncContextManager[Services]]

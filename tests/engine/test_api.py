@@ -66,6 +66,7 @@ def _tool(**changes: Any) -> Tool:
         ([_tool(), _tool()], "two tools are named 'x'"),
         ([_handler], "is no tool"),
         ([_tool(schema={"type": "objct"})], "the schema of tool 'x' is broken"),
+        ([_tool(schema={"maximum": {1, 2}})], "the schema of tool 'x' isn't JSON"),
     ],
 )
 def test_a_wrong_tool_is_a_configuration_error(tools: list[Any], said: str) -> None:
