@@ -34,7 +34,8 @@ class Agenda:
         """Draw one of the choosable entries; None if there is none."""
         if self._arrivals:
             arrived, self._arrivals = self._arrivals, []
-            arrived.sort(key=entry_key)
+            if len(arrived) > 1:
+                arrived.sort(key=entry_key)
             self._ready += arrived
         ready = self._ready
         if not ready:

@@ -147,7 +147,7 @@ class Gate:
     index: int = -1  #: the n-th gate of the run, from 0; known once `on_park` is told
     held: bool = False
     raise_cancel: Callable[[], Any] | None = None
-    result: outcome.Outcome[Any] = attrs.field(factory=lambda: outcome.Value(None))
+    result: outcome.Outcome[Any] | None = None  #: what the wait gives; None is nothing
 
     @property
     def node(self) -> Node:

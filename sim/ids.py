@@ -27,16 +27,21 @@ class SimIds:
     def __init__(self, kernel: Kernel, node: Node) -> None:
         self._kernel = kernel
         self._node = node
-        self._names: dict[str, str] = {}
+        self._tags: dict[str, str] = {}  # by task name
 
     def new(self, prefix: str) -> str:
         chain = self._kernel.roster.chain(self._node)
-        tag = _tag(chain.task_name)
-        # Two names with one tag would share ids; 40 bits make that a matter of editing a name.
-        assert self._names.setdefault(tag, chain.task_name) == chain.task_name, f"rename {chain.task_name}"
+        tag = self._tags.get(chain.task_name) or self._new_tag(chain.task_name)
         value = f"{prefix}_{self._node.key}_{tag}_{chain.count('ids.new')}"
         self._kernel.note("ids", self._node, "new", value=value)
         return value
+
+    def _new_tag(self, name: str) -> str:
+        tag = _tag(name)
+        # Two names with one tag would share ids; 40 bits make that a matter of editing a name.
+        assert tag not in self._tags.values(), f"rename {name}"
+        self._tags[name] = tag
+        return tag
 
 
 class SimChance:

@@ -383,5 +383,7 @@ def _release(gate: Gate, *, cancelled: bool) -> None:
     gate.asleep = False
     if cancelled and gate.raise_cancel is not None:
         trio.lowlevel.reschedule(task, outcome.capture(gate.raise_cancel))
+    elif gate.result is None:
+        trio.lowlevel.reschedule(task)
     else:
         trio.lowlevel.reschedule(task, gate.result)

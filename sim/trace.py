@@ -86,12 +86,14 @@ class Trace:
         self._pending.clear()
 
     def _encode(self, entry: Entry) -> bytes:
-        try:
-            # An exception may be an attrs record as well, with an address among its fields.
-            if not any(isinstance(value, BaseException) for value in entry.fields.values()):
+        for value in entry.fields.values():
+            if isinstance(value, BaseException):
+                break  # it may be an attrs record as well, with an address among its fields
+        else:
+            try:
                 return self._encoder.encode(entry)
-        except (TypeError, UnicodeEncodeError, OverflowError):
-            pass  # the longer way knows more
+            except (TypeError, UnicodeEncodeError, OverflowError):
+                pass  # the longer way knows more
         return self._encoder.encode(canonical(astuple(entry), f"{entry.kind} {entry.label}"))
 
 

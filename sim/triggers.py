@@ -7,7 +7,7 @@ else can run, or the commit would win every time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import attrs
 
@@ -62,7 +62,7 @@ class Triggers:
 
     def on_park(self, gate: Gate) -> bool:
         """The kernel's hook; True if a waiting action was woken."""
-        windows = list(self._windows(gate))
+        windows = list(self._windows(gate)) if gate.info or self._told else ()
         for event, window in windows:
             self._ledger.windows.setdefault(event[0], {})[window] = None
         name = gate.node.name
@@ -90,7 +90,7 @@ class Triggers:
                 self._ledger.windows.setdefault(event[0], {})["before_commit"] = None
             yield event, window
 
-    def _hits(self, trip: Trip, gate: Gate, windows: list[tuple[EventKey, str]]) -> bool:
+    def _hits(self, trip: Trip, gate: Gate, windows: Sequence[tuple[EventKey, str]]) -> bool:
         when = trip.when
         if isinstance(when, OnGate):
             return self._gates.get(when.node, 0) == when.gate and when.node in (None, gate.node.name)

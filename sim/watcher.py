@@ -30,6 +30,8 @@ class Watcher:
 
     def check(self) -> None:
         """Look at what is due. Called in the clock, where no task is in the middle of something."""
+        if not self._due:
+            return
         due, self._due = self._due, []
         for node, session_id in due:
             slot = node.engine.coordinator.slot(session_id) if node.engine is not None else None
