@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 from pathlib import Path
 
+import attrs
 import click
 from rich.console import Console
 from rich.progress import Progress
@@ -15,6 +17,7 @@ from sim.cli_ablate import ablate
 from sim.cli_explore import explore
 from sim.cli_from_log import from_log
 from sim.cli_report import report
+from sim.determinism import other_process
 from sim.fuzz import Campaign, broken_rules, campaign
 from sim.matrix import Matrix, grid, run_matrix
 from sim.patience import stopped_by_ctrl_c
@@ -46,7 +49,11 @@ def main() -> None:
     type=int,
     help="Fill the tape from this seed. Default: the file's own tape, or first in, first out.",
 )
-@click.option("--check-determinism", is_flag=True, help="Run each scenario twice and compare every step.")
+@click.option(
+    "--check-determinism",
+    is_flag=True,
+    help="Run each again, here and in a process with another hash order, and compare every step.",
+)
 def run(paths: Paths, as_json: bool, seed: int | None, check_determinism: bool) -> None:
     """Run scenario files, or all of a folder's, and judge each by its expectations and the invariants."""
     scenarios = [_load(path) for path in _files(paths)]
@@ -54,15 +61,16 @@ def run(paths: Paths, as_json: bool, seed: int | None, check_determinism: bool) 
     results: list[Result] = []
     if not as_json:
         out.print(Text(f"{'':6} {'gates':>11} {'true time':>10} digest   scenario", style="dim"))
-    for scenario in scenarios:
-        result = run_scenario(
-            scenario,
-            None if seed is None else lambda: Tape.seeded(seed),
-            check_determinism=check_determinism,
-        )
-        results.append(result)
-        if not as_json:
-            _print(out, result)
+    make_tape = None if seed is None else lambda: Tape.seeded(seed)
+    with other_process() if check_determinism else contextlib.nullcontext() as other:
+        for scenario in scenarios:
+            result = run_scenario(scenario, make_tape, check_determinism=check_determinism)
+            if other is not None:
+                differs = other.differs(scenario, result.entries, seed)
+                result = attrs.evolve(result, violations=[*result.violations, *differs])
+            results.append(result)
+            if not as_json:
+                _print(out, result)
     broken = sum(result.verdict == "broken" for result in results)
     if as_json:
         click.echo(json.dumps([result.as_json() for result in results], indent=2))

@@ -94,7 +94,7 @@ LAYERS = (
     ),
     Layer(
         name="ways to run",
-        modules="patience cli_input cli_report cli_ablate cli_explore cli_from_log from_log"
+        modules="patience determinism cli_input cli_report cli_ablate cli_explore cli_from_log from_log"
         " run matrix explore fuzz ablations report strategies pytest_plugin __main__ .",
         libs=PURE
         + " base64 click concurrent hashlib html hypothesis json msgspec multiprocessing os pathlib pytest"
