@@ -143,7 +143,9 @@ def _owes_results(view: View, ended: Ended, config: EngineConfig) -> bool:
 
 def _between_steps(view: View, config: EngineConfig) -> Move:
     turn = view.turn
-    if turn.retry_at is not None and view.now_ms < turn.retry_at:
+    # What lies further ahead than any retry may was dated by a clock that was wrong: waiting would never end.
+    ahead_max = config.retry_after_ms_max + config.clock_skew_ms_max
+    if turn.retry_at is not None and 0 < turn.retry_at - view.now_ms <= ahead_max:
         return Wait(until=turn.retry_at)
     exhausted = turn.ended and turn.steps >= config.steps_max
     if (turn.owed and not exhausted) or view.steers:

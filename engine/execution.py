@@ -266,7 +266,8 @@ class Execution:
         self._idle = True
         if self.stopping:
             self._cancel_work()
-        # a wall clock that was set back must not make the wait longer than any retry may take
+        # A clock that is set back meanwhile is met when the next move is decided; one that was set back since
+        # the last must not make this wait longer than any retry may take.
         wait_ms = min(wall_ms - clock.now_ms(), self._node.config.retry_after_ms_max)
         await clock.sleep(max(0, wait_ms) / 1000)
         self._idle = False

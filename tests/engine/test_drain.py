@@ -17,6 +17,7 @@ from engine.step import Closing, Ended, Failed
 from engine.turn import Turn
 
 CONFIG = EngineConfig(steps_max=3, attempts_max=3)
+FARTHEST_MS = CONFIG.retry_after_ms_max + CONFIG.clock_skew_ms_max
 SESSION = SessionRow(
     session_id="ses_1", title="", location=None, model="m", agent="a", system="", created=0, status="running",
     deleted=False,
@@ -71,6 +72,14 @@ CASES: dict[str, tuple[View, drain.Move]] = {
     ),
     "a retry that is due begins": (
         view(turn=Turn(owed=True, failures=1, steps=1, retry_at=1000)),
+        begin(attempt=2),
+    ),
+    "a retry waits as long as any may, and a clock's error": (
+        view(turn=Turn(owed=True, failures=1, retry_at=1000 + FARTHEST_MS)),
+        Wait(until=1000 + FARTHEST_MS),
+    ),
+    "a retry that a wrong clock dated later than that begins": (
+        view(turn=Turn(owed=True, failures=1, steps=1, retry_at=1001 + FARTHEST_MS)),
         begin(attempt=2),
     ),
     "the last step's calls end the turn": (view(turn=LAST), Succeed()),
