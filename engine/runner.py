@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
@@ -70,6 +71,8 @@ class Runner:
         self._stopped = False
         self._reader: Scope | None = None
         self._reader_ended = trio.Event()
+        self._reader_due = math.inf  # when a request that is open must have spoken or ended, monotonic
+        self._reader_given_up = False
         self._tools: dict[str, ToolTask] = {}
         self._tool_limit = trio.CapacityLimiter(node.config.tools_per_session_max)
         self._send, self._receive = trio.open_memory_channel[step.StepInput](node.config.provider_buffer_max)
@@ -125,13 +128,35 @@ class Runner:
 
     async def _inputs(self) -> list[step.StepInput]:
         """Wait for one input, then take along all that wait already."""
-        inputs = [await self._receive.receive()]
+        inputs = [await self._first_input()]
         await self._node.clock.checkpoint()
         while True:
             try:
                 inputs.append(self._receive.receive_nowait())
             except trio.WouldBlock:
                 return inputs
+
+    async def _first_input(self) -> step.StepInput:
+        """The next input; that the stream failed, if a request neither spoke nor ended when it was cancelled."""
+        clock = self._node.clock
+        while not (self._reader_ended.is_set() or self._reader_given_up):
+            # a request that isn't open yet may be late by then: look again
+            with clock.scope(min(self._reader_due, clock.monotonic() + self._patience_s())):
+                return await self._receive.receive()
+            if clock.monotonic() >= self._reader_due:
+                self._reader_given_up = True
+                self._stop_reader()
+                logger.warning("a request didn't close in time and was abandoned", extra=self._fields())
+                return step.StreamFailed(kind="transport", message="the provider's request didn't end")
+        return await self._receive.receive()
+
+    def _patience_s(self) -> float:
+        """How long a request may neither speak nor end: then it is cancelled, and has a tool's grace."""
+        config = self._node.config
+        return (config.provider_idle_ms_max + config.tool_grace_ms) / 1000
+
+    def _fields(self) -> dict[str, str]:
+        return {"session_id": self._session.session_id, "assistant_message_id": self.message_id}
 
     async def _commit(self, decision: step.Decision) -> None:
         tasks = [self._prepare(call) for call in decision.start]
@@ -211,8 +236,8 @@ class Runner:
         return self._held()
 
     def _warn_of_stragglers(self) -> None:
-        fields = {"session_id": self._session.session_id, "assistant_message_id": self.message_id}
-        if not self._reader_ended.is_set():
+        fields = self._fields()
+        if not (self._reader_ended.is_set() or self._reader_given_up):
             logger.warning("a request didn't close in time and was abandoned", extra=fields)
         for task in self._tools.values():
             if not task.finished.is_set():
@@ -266,6 +291,7 @@ class Runner:
         """Pass on the provider's events. Any exception of the provider becomes an input of the step."""
         idle_s = self._node.config.provider_idle_ms_max / 1000
         clock = self._node.clock
+        self._reader_due = clock.monotonic() + self._patience_s()
         try:
             with clock.scope(clock.monotonic() + idle_s) as idle:
                 async with self._services.provider.open(request) as events, closing(events):
@@ -273,6 +299,7 @@ class Runner:
                         await clock.checkpoint()
                         await self._send.send(event)
                         idle.extend(clock.monotonic() + idle_s)
+                        self._reader_due = clock.monotonic() + self._patience_s()
                 return step.StreamEnded()
         except Exception as exc:
             logger.warning(
