@@ -137,7 +137,7 @@ class Runner:
                 return inputs
 
     async def _first_input(self) -> step.StepInput:
-        """The next input; that the stream failed, if a request neither spoke nor ended when it was cancelled."""
+        """The next input; if a request neither speaks nor ends once cancelled, that its stream failed."""
         clock = self._node.clock
         while not (self._reader_ended.is_set() or self._reader_given_up):
             # a request that isn't open yet may be late by then: look again

@@ -188,17 +188,17 @@ class _Batch:
             seen = self._read_mark()
         except (apsw.Error, StoreError):
             return _Verdict.UNKNOWN
-        if seen == mark:
-            return _Verdict.APPLIED
-        if seen == mark - 1 and self._is_firm(exc):
-            return _Verdict.NOT_APPLIED
+        found = {mark: _Verdict.APPLIED, mark - 1: _Verdict.NOT_APPLIED}.get(seen, _Verdict.UNKNOWN)
+        if found is not _Verdict.UNKNOWN and self._is_firm(exc):
+            return found
         return _Verdict.UNKNOWN
 
     def _is_firm(self, exc: apsw.Error) -> bool:
-        """True if what a failed COMMIT left on the disk can't come back after a power loss.
+        """True if a power loss can't change any more what was found after a failed COMMIT.
 
-        A sync that failed may leave whole frames at the end of the WAL, where nobody looks until somebody
-        has to recover it. One more commit overwrites them.
+        A sync that failed may leave whole frames at the end of the WAL. Whoever recovers it reads them as
+        committed, though they aren't on the disk; if nobody does, they may come back later. One more commit
+        syncs them, or overwrites them.
         """
         if not isinstance(map_error(exc), StoreIOError):
             return True

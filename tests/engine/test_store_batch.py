@@ -261,6 +261,28 @@ def test_a_failed_sync_is_final_only_once_overwritten(exc: Any, expected: type[E
     assert type(items[0].error) is expected
 
 
+@pytest.mark.parametrize(
+    ("exc", "still_sick", "expected"),
+    [
+        (apsw.IOError, True, CommitOutcomeUnknown),
+        (apsw.IOError, False, type(None)),
+        (apsw.FullError, True, type(None)),
+    ],
+)
+def test_a_commit_found_applied_is_final_only_once_synced(
+    exc: Any, still_sick: bool, expected: type[Exception]
+) -> None:
+    """After an I/O error, what recovery found is only called committed once another commit has synced it."""
+    world = World()
+    world.faults.on("COMMIT", raises_applied(exc("sick")))
+    if still_sick:
+        world.faults.on("COMMIT", raises_unapplied(apsw.IOError("still sick")))
+    items = [world.item(Plan("ses_a", 1, None))]
+    world.run(items)
+    assert type(items[0].error) is expected
+    assert items[0].committed == (items[0].error is None)
+
+
 def test_a_reopened_connection_is_handed_back() -> None:
     """The batch says when it had to open the write connection anew, and goes on with the new one."""
     world = World()
