@@ -1,16 +1,25 @@
-"""The database that all nodes of a simulated run share: SQLite in memory, over one connection."""
+"""The database that all nodes of a simulated run share: SQLite in memory, over one connection.
+
+`sim.disk.database` has the one whose file is on the simulated disk.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 import apsw
 
+from engine.ports import Reader
 from engine.records import EventRow
 from engine.store.batch import Item, run_batch
 from engine.store.sqlite import begin_immediate, create_memory, restore_memory
 from engine.store.transaction import SqliteReader, SqliteTransaction
-from sim.history import History
+from sim.disk.driver import Refusal, RefusingConnection
+from sim.history import Commit, History
+
+T = TypeVar("T")
 
 _ROWS_MAX = 1_000_000
 
@@ -24,13 +33,26 @@ class SimDatabase:
     def __init__(
         self, template: apsw.Connection | None = None, *, driver: type[apsw.Connection] = apsw.Connection
     ) -> None:
-        self.connection = create_memory(driver) if template is None else restore_memory(template, driver)
+        self.connection = self._connect(template, driver)
+        self.commit_ms = 0  #: how long a commit takes; others wait for it
+        self.busy_until_ns = 0  #: when the last one that takes time will be over
         self.history = History(self.reader().claims("", _ROWS_MAX))
         self._bells: list[Callable[[], None]] = []
 
+    def _connect(self, template: apsw.Connection | None, driver: type[apsw.Connection]) -> apsw.Connection:
+        return create_memory(driver) if template is None else restore_memory(template, driver)
+
     def reader(self) -> SqliteReader:
-        """What is committed now."""
+        """What is committed now; for the simulator's own looks, which no fault strikes."""
         return SqliteReader(self.connection)
+
+    def read(self, work: Callable[[Reader], T]) -> T:
+        """A node's read. Raises what `work` raises, or a `StoreError`."""
+        reader = SqliteReader(self.connection)
+        try:
+            return work(reader)
+        finally:
+            reader.end()
 
     def close(self) -> None:
         """Forget everything."""
@@ -43,9 +65,25 @@ class SimDatabase:
             items,
             now_ms=now_ms,
             writer_id=writer_id,
-            lock=lambda connection: begin_immediate(connection, sleep=_no_sleep, timeout_ms=1),
+            lock=self._lock,
             reopen=self._reopen,
         )
+
+    @contextlib.contextmanager
+    def refusing(self, refusal: Refusal) -> Iterator[None]:
+        """Inside, a statement fails; the connection must be one that can refuse."""
+        connection = self.connection
+        assert isinstance(connection, RefusingConnection), "the scenario has no such fault"
+        connection.refusal = refusal
+        try:
+            yield
+        finally:
+            connection.refusal = None
+
+    def note(self, item: Item, commit: Commit) -> None:
+        """Keep what became of one item of the batch that ran last, if it is committed."""
+        if item.committed:
+            self.history.add(commit)
 
     def try_out(self, items: Sequence[Item], *, now_ms: Callable[[], int]) -> list[SqliteTransaction]:
         """Run works one after another and take all of it back; the transactions of those that succeeded."""
@@ -97,6 +135,9 @@ class SimDatabase:
             if bell != but:
                 bell()
 
+    def _lock(self, connection: apsw.Connection) -> None:
+        begin_immediate(connection, sleep=_no_sleep, timeout_ms=1)
+
     def _reopen(self) -> apsw.Connection:
         # A database in memory ends with its connection, so all that a fresh one would lack is taken back.
         if self.connection.in_transaction:
@@ -105,4 +146,4 @@ class SimDatabase:
 
 
 def _no_sleep(seconds: float) -> None:
-    """Nobody else holds the lock of a database in memory."""
+    """Nobody else holds the lock of a database with one connection."""

@@ -9,6 +9,7 @@ import attrs
 
 from engine.ports import Transaction
 from engine.records import Claim, EventRow
+from sim.ledger import Moment
 
 T = TypeVar("T")
 
@@ -36,11 +37,31 @@ class Commit:
     claims: tuple[ClaimSeen, ...]
 
 
+@attrs.define(kw_only=True)
+class PowerLoss:
+    """What a loss of power left: which commits it took, and what was wrong with the rest of the database.
+
+    `honest` is false if a sync had lied about what was lost. `wrong` are sentences: damage, and what is there
+    that shouldn't be. `survived` are commits that were under way, and whose callers never learned of them.
+    """
+
+    name: str
+    moment: Moment
+    honest: bool
+    lost: list[Commit] = attrs.field(factory=list)
+    survived: list[Commit] = attrs.field(factory=list)
+    wrong: list[str] = attrs.field(factory=list)
+
+
 class History:
-    """All the commits of a run, of all nodes; `claims` are the rows that were there at its beginning."""
+    """All the commits of a run, of all nodes; `claims` are the rows that were there at its beginning.
+
+    What a power loss took from the database is forgotten here, too: `losses` keeps it.
+    """
 
     def __init__(self, claims: Iterable[Claim] = ()) -> None:
         self.commits: list[Commit] = []
+        self.losses: list[PowerLoss] = []
         self._changes: dict[str, list[tuple[int, float, Claim | None]]] = {
             claim.session_id: [(-1, 0.0, claim)] for claim in claims
         }
@@ -52,6 +73,13 @@ class History:
             if seen.before != seen.after:
                 changes = self._changes.setdefault(seen.session_id, [])
                 changes.append((commit.entry, commit.true_ms, seen.after))
+
+    def forget(self, commits: Iterable[Commit]) -> None:
+        """These commits never were: the database lost them."""
+        gone = {commit.entry for commit in commits}
+        self.commits[:] = [commit for commit in self.commits if commit.entry not in gone]
+        for changes in self._changes.values():
+            changes[:] = [change for change in changes if change[0] not in gone]
 
     def claim(self, session_id: str) -> Claim | None:
         """The claim row now."""

@@ -24,6 +24,7 @@ from engine.store.batch import Item, settle_hop, tell_observer
 from engine.store.mapping import own_copy
 from sim.clock import NodeClock
 from sim.database import SimDatabase
+from sim.disk.driver import Refusal
 from sim.gate import Gate, Node, NodeState
 from sim.history import Commit, Recorder
 from sim.kernel import NS_PER_MS, Kernel
@@ -45,11 +46,13 @@ class InjectedError:
     """The outcome that a fault gives a batch.
 
     With `applied` the batch is committed all the same, and its callers can't know: they get
-    `CommitOutcomeUnknown`, and the hop doesn't run. Otherwise `error` is raised and nothing is applied.
+    `CommitOutcomeUnknown`, and the hop doesn't run. With a `refusal` the batch runs, and one statement of
+    it fails. Otherwise `error` is raised and nothing is applied.
     """
 
     error: StoreError
     applied: bool = False
+    refusal: Refusal | None = None
 
 
 BatchFault = Callable[[Node, Sequence[str]], InjectedError | None]
@@ -136,14 +139,11 @@ class SimStore:
         await kernel.gate("read", node=node)
         if self._closed:
             raise StoreClosed("the store is closed")
-        reader = self._database.reader()
         try:
-            value = work(reader)
+            value = self._database.read(work)
         except Exception as exc:
             kernel.note("read", node, "", error=exc)
             raise
-        finally:
-            reader.end()
         kernel.note("read", node, "", value=_summary(value))
         await kernel.gate("read done", node=node)
         return value
@@ -188,7 +188,10 @@ class SimStore:
             self._queue.remove(waiting)
             waiting.gate.refuse_cancel()
             waiting.recorder.reset()
-        applied = self._commit(taken)
+        now_ms = self._clock.wall_ms
+        if self._database.commit_ms or self._database.busy_until_ns > self._kernel.now_ns:
+            now_ms = await self._wait_for_disk()
+        applied = self._commit(taken, now_ms)
         if applied:
             told = tuple(_event_key(stored) for waiting in taken for stored in waiting.item.told)
             info = {"window": "after_commit", "events": told, "writes": _labels(taken)}
@@ -196,6 +199,28 @@ class SimStore:
         settle_hop([waiting.item for waiting in taken], self._observers)
         for waiting in taken:
             waiting.gate.wake()
+
+    async def _wait_for_disk(self) -> Callable[[], int]:
+        """Let those commit that hold the write lock, take it, and let the disk take its time; the clock that
+        the works read, which is that of the moment at which they got the lock."""
+        database, kernel = self._database, self._kernel
+        begins_ns = max(kernel.now_ns, database.busy_until_ns)
+        ends_ns = database.busy_until_ns = begins_ns + database.commit_ms * NS_PER_MS
+        if begins_ns > kernel.now_ns:
+            await self._sleep_locked(begins_ns)
+        now_ms = self._clock.wall_ms()
+        if ends_ns > kernel.now_ns:
+            await self._sleep_locked(ends_ns)
+        if kernel.now_ns > ends_ns:
+            return self._clock.wall_ms  # it stood still meanwhile, and others may have committed
+        return lambda: now_ms
+
+    async def _sleep_locked(self, until_ns: int) -> None:
+        """Works that were taken are never abandoned, so no cancellation gets in."""
+        gate = self._kernel.open_gate(
+            "slow disk", node=self._node, deliver_cancel=False, asleep=True, when_ns=until_ns
+        )
+        await gate.wait()
 
     def _next_batch(self) -> list[_Waiting]:
         # Callers that queued in one round did so in an order of Trio's; their gates are numbered.
@@ -211,15 +236,19 @@ class SimStore:
         done = self._database.try_out(items, now_ms=self._clock.wall_ms)
         return tuple(_event_key(stored) for tx in done for stored in tx.told)
 
-    def _commit(self, taken: Sequence[_Waiting]) -> bool:
+    def _commit(self, taken: Sequence[_Waiting], now_ms: Callable[[], int]) -> bool:
         """Run the batch, or the fault that strikes it; True if anything was applied."""
         items = [waiting.item for waiting in taken]
         fault = self.faults(self._node, _labels(taken)) if self.faults is not None else None
-        if fault is not None and not fault.applied:
+        if fault is not None and fault.refusal is not None:
+            with self._database.refusing(fault.refusal):
+                self._database.run_batch(items, now_ms=now_ms, writer_id=self._node.key)
+            fault = None  # what became of each work is for the batch code to say
+        elif fault is not None and not fault.applied:
             for item in items:
                 item.fail(own_copy(fault.error))
         else:
-            self._database.run_batch(items, now_ms=self._clock.wall_ms, writer_id=self._node.key)
+            self._database.run_batch(items, now_ms=now_ms, writer_id=self._node.key)
         self._note_health(items)
         for waiting in taken:
             self._record(waiting)
@@ -253,7 +282,7 @@ class SimStore:
             claims=claims,
             error=item.error,
         )
-        if item.committed:
+        if item.committed or isinstance(item.error, CommitOutcomeUnknown):
             commit = Commit(
                 entry=entry,
                 true_ms=kernel.now_ms,
@@ -264,7 +293,7 @@ class SimStore:
                 events=events,
                 claims=claims,
             )
-            self._database.history.add(commit)
+            self._database.note(item, commit)
 
     def _withdraw(self, waiting: _Waiting) -> None:
         if waiting in self._queue:

@@ -14,7 +14,7 @@ import attrs
 from sim.gate import Gate
 from sim.kernel import Kernel
 from sim.ledger import Ledger, Moment
-from sim.scenario import OnEvent, OnGate
+from sim.scenario import OnDisk, OnEvent, OnGate
 from sim.store import EventKey
 
 
@@ -23,8 +23,9 @@ class Trip:
     """One armed trigger. `session_id` and `node` narrow an event trigger; None is any."""
 
     name: str
-    when: OnEvent | OnGate
+    when: OnEvent | OnGate | OnDisk
     session_id: str | None
+    at_once: Callable[[], None] | None = None  #: done in the middle of the disk's operation that fires it
     fired: bool = False
     seen: int = 0
     waiting: Gate | None = None
@@ -48,7 +49,7 @@ class Triggers:
             isinstance(trip.when, OnEvent) and trip.when.window == "before_commit" for trip in self._trips
         )
 
-    def arm(self, name: str, when: OnEvent | OnGate, session_id: str | None) -> Trip:
+    def arm(self, name: str, when: OnEvent | OnGate | OnDisk, session_id: str | None) -> Trip:
         """Arm a trigger before the run begins."""
         trip = Trip(name=name, when=when, session_id=session_id)
         self._trips.append(trip)
@@ -75,6 +76,24 @@ class Triggers:
                 acted = True
         return acted
 
+    def on_disk(self, operation: str, side: str, written: Sequence[tuple[str, str]], writer: str) -> None:
+        """The disk's hook, at each of its operations; `written` are the (type, session id) of the events that
+        `writer`, a node, is about to commit."""
+        for trip in self._trips:
+            when = trip.when
+            if trip.fired or not isinstance(when, OnDisk) or (when.disk, when.side) != (operation, side):
+                continue
+            if not _concerns(trip, when, written) or when.node not in (None, writer):
+                continue
+            trip.seen += 1
+            if trip.seen == when.nth:
+                trip.fired = True
+                self._ledger.fired[trip.name] = self._moment()
+                if trip.at_once is not None:
+                    trip.at_once()
+                if trip.waiting is not None:
+                    trip.waiting.wake()
+
     def _windows(self, gate: Gate) -> Iterator[tuple[EventKey, str]]:
         chain = id(gate.chain)
         for event in self._told.pop(chain, ()):
@@ -92,6 +111,8 @@ class Triggers:
 
     def _hits(self, trip: Trip, gate: Gate, windows: Sequence[tuple[EventKey, str]]) -> bool:
         when = trip.when
+        if isinstance(when, OnDisk):
+            return False
         if isinstance(when, OnGate):
             return self._gates.get(when.node, 0) == when.gate and when.node in (None, gate.node.name)
         if when.node not in (None, gate.node.name):
@@ -109,3 +130,10 @@ class Triggers:
         gate.hold()
         if trip.waiting is not None:
             trip.waiting.wake()
+
+
+def _concerns(trip: Trip, when: OnDisk, written: Sequence[tuple[str, str]]) -> bool:
+    """Whether one of these (type, session id) is what a trigger of the disk waits for."""
+    if when.event is None and trip.session_id is None:
+        return True
+    return any(when.event in (None, kind) and trip.session_id in (None, one) for kind, one in written)
