@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from engine.api import Engine
@@ -11,7 +12,7 @@ from sim.gate import Node, NodeState
 from sim.kernel import ns_at
 from sim.ledger import InterruptAnswered
 from sim.node import SimNode
-from sim.scenario import DONE, Action, After, Fault
+from sim.scenario import DONE, Action, After, Fault, OnDisk
 from sim.triggers import Trip
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ class Act:
         if spec.when is not None and not isinstance(spec.when, After):
             named = getattr(spec.when, "session", None)
             self.trip = world.triggers.arm(self.name, spec.when, named and world.session_id(named))
+            if isinstance(spec, Fault) and isinstance(spec.when, OnDisk):
+                self.trip.at_once = partial(world.machine.begin, self.name, spec)
 
     @property
     def pending(self) -> bool:
@@ -68,11 +71,20 @@ class Act:
                 self.world.ledger.answers[self.name] = answer
                 await self.world.ended(self.name)
             else:
-                struck = await strike(self.world, self.name, self.spec)
-                await self.world.ended(self.name)
-                if struck:
-                    await restart(self.world, self.spec)
+                await self._befall(self.spec)
             self.over = True
+
+    async def _befall(self, fault: Fault) -> None:
+        """Strike as often as the fault says, each time the node has been back for so long. It has ended with
+        the last strike, whether or not the node starts again after it."""
+        times = fault.times or 1
+        for nth in range(1, times + 1):
+            if nth > 1:
+                await self.world.sleep(fault.again_after_s or 0.0)
+            struck = await strike(self.world, self.name, fault)
+            if nth == times:
+                await self.world.ended(self.name)
+            await restart(self.world, fault, struck)
 
     async def _wait(self) -> None:
         world, when = self.world, self.spec.when
@@ -88,7 +100,7 @@ class Act:
 
     async def _act(self, action: Action) -> str:
         if action.do == "start":
-            self.node.start_if_down()
+            self.node.start_if_down(action.owner)
             return DONE
         if action.do == "poison":
             self._poison(self.world.session_id(action.session or ""))
@@ -137,7 +149,11 @@ class Act:
         return DONE
 
     def _poison(self, session_id: str) -> None:
+        """A deleted session has no log that could be damaged, so nothing happens to it."""
         world, node = self.world, self.node
+        session = world.database.reader().session(session_id)
+        if session is None or session.deleted:
+            return
         seq = world.database.poison(session_id, created=node.wall.read_ms(world.kernel.now_ns))
         world.trace.record("fault", node.name, "", "poison", name=self.name, session_id=session_id, seq=seq)
 

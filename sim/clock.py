@@ -1,8 +1,11 @@
 """One node's clocks, wrong in the ways that clocks are wrong, over the one true time of the kernel.
 
-The wall clock is true time plus an offset, a drift, steps and slews. The monotonic clock starts at 0 with the
-node's incarnation, runs at a rate of its own, and stands still while the machine is suspended. Sleeps and
-scopes follow it: when its rate changes or it stops, every timer is moved to where it is due then.
+The wall clock is true time plus an offset, a drift, steps and slews; it may be wrong for a while after each
+boot. The monotonic clock starts at 0 with the node's incarnation, runs at a rate of its own, and stands still
+while the machine is suspended, or goes on, as the machine has it. Sleeps and scopes follow it: when its rate
+changes or it stops, every timer is moved to where it is due then.
+
+A leap second that the clock shows twice is a step of -1000 ms.
 """
 
 from __future__ import annotations
@@ -31,7 +34,8 @@ class StepSpec(Protocol):
 
 
 class ClockSpec(Protocol):
-    """How wrong a node's clocks are: wall minus true time, and both rates in parts per million."""
+    """How wrong a node's clocks are: wall minus true time, and both rates in parts per million; and how much
+    more the wall clock is off at each boot, until it is corrected `boot_for_s` later."""
 
     @property
     def offset_ms(self) -> int: ...
@@ -41,6 +45,10 @@ class ClockSpec(Protocol):
     def monotonic_ppm(self) -> int: ...
     @property
     def steps(self) -> Sequence[StepSpec]: ...
+    @property
+    def boot_offset_ms(self) -> int: ...
+    @property
+    def boot_for_s(self) -> float: ...
 
 
 @attrs.frozen(kw_only=True)
@@ -51,6 +59,8 @@ class RightClock:
     drift_ppm: int = 0
     monotonic_ppm: int = 0
     steps: tuple[StepSpec, ...] = ()
+    boot_offset_ms: int = 0
+    boot_for_s: float = 0.0
 
 
 class WallClock:
@@ -61,6 +71,14 @@ class WallClock:
         self._drift_ppm = spec.drift_ppm
         # (from, by, over): an adjustment that is spread over a while; a step takes no time at all
         self._moves = [(ns_at(step.at_s), step.by_ms * NS_PER_MS, 0) for step in spec.steps]
+        self._boot_offset_ns = spec.boot_offset_ms * NS_PER_MS
+        self._boot_for_ns = ns_at(spec.boot_for_s)
+        self._boots: list[tuple[int, int]] = []  # (from, until): when it showed what it boots with
+
+    def boot(self, now_ns: int) -> None:
+        """The machine boots: a clock without a battery is wrong until something corrects it."""
+        if self._boot_offset_ns:
+            self._boots.append((now_ns, now_ns + self._boot_for_ns))
 
     def adjust(self, now_ns: int, by_ms: int, over_s: float = 0.0) -> None:
         """Step, or slew over that many seconds, from now on."""
@@ -75,6 +93,8 @@ class WallClock:
                 wall_ns += by_ns
             elif since_ns > 0:
                 wall_ns += by_ns * since_ns // over_ns
+        if any(from_ns <= now_ns < until_ns for from_ns, until_ns in self._boots):
+            wall_ns += self._boot_offset_ns  # once, even if it boots again before it was corrected
         return wall_ns // NS_PER_MS
 
 
@@ -154,19 +174,17 @@ class NodeClock:
         self._rate = PPM + ppm
         self._move_all()
 
-    def suspend(self, *, monotonic_stops: bool = True) -> None:
-        """The machine sleeps: none of the node's tasks runs; the wall clock goes on."""
+    def stop_monotonic(self) -> None:
+        """The monotonic clock stands still; the wall clock goes on."""
         self._rebase()
-        self._stopped = monotonic_stops
+        self._stopped = True
         self._move_all()
-        self._kernel.pause(self._node)
 
-    def wake_up(self) -> None:
-        """The machine goes on, and with it what came due meanwhile."""
+    def start_monotonic(self) -> None:
+        """The monotonic clock goes on from where it stood."""
         self._rebase()
         self._stopped = False
         self._move_all()
-        self._kernel.resume(self._node)
 
     # --- timers on the monotonic clock ---------------------------------------------------------------
 

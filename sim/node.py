@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import trio
@@ -10,18 +11,20 @@ import trio
 from engine.api import Engine
 from engine.errors import ConfigError
 from engine.locations import services
-from engine.ports import System
+from engine.ports import System, Tool
+from engine.providers.scripted import ScriptedProvider
 from engine.service import run_engine
 from sim.clock import NodeClock, WallClock
 from sim.gate import Node, NodeState
 from sim.ids import SimChance, SimIds
+from sim.kernel import NS_PER_MS
 from sim.listeners import ListenerDouble
 from sim.locations import LocationDouble
 from sim.provider import SimProvider
 from sim.roster import acting_as
 from sim.scenario import Node as NodeSpec
 from sim.store import SimStore
-from sim.tools import ToolDouble
+from sim.tools import ToolDouble, ToolNotes
 
 if TYPE_CHECKING:
     from sim.world import World
@@ -46,11 +49,16 @@ class SimNode:
         self.node: Node | None = None
         self.booted = trio.Event()  #: set once its first engine is up, or was refused
         self.suspended = False  #: its monotonic clock stood still at some time
+        self.rate_changed = False  #: its monotonic clock ran at another rate at some time
+        self.owner = spec.owner  #: the owner id of this incarnation; None is a fresh one
         self.wall = WallClock(spec.clock)
         self._world = world
         self._scope = trio.CancelScope()
         self._stop = trio.Event()
         self._ended = trio.Event()
+        self._monotonic_ppm = spec.clock.monotonic_ppm
+        self._holds: dict[object, bool] = {}  # why it stands still; True: its monotonic clock does, too
+        self._lingers = False  # a gate takes its time
 
     @property
     def name(self) -> str:
@@ -74,16 +82,21 @@ class SimNode:
             and not self._ended.is_set()
         )
 
-    def start_if_down(self) -> None:
+    def start_if_down(self, owner: str | None = None) -> None:
         """Start the node again, unless somebody did so already."""
         if self.life is Life.DOWN and not self.starting:
-            self.start()
+            self.start(owner)
 
-    def start(self) -> None:
-        """Start the next incarnation."""
+    def start(self, owner: str | None = None) -> None:
+        """Start the next incarnation, under its own owner id or this one."""
         self._scope, self._stop, self._ended = trio.CancelScope(), trio.Event(), trio.Event()
+        self._holds, self._lingers = {}, False
+        self.owner = owner or self.spec.owner
+        self.wall.boot(self._world.kernel.now_ns)
         self.node = self._world.kernel.add_node(self.name)
         self.clock = NodeClock(self._world.kernel, self.node, self.spec.clock, wall=self.wall)
+        if self._monotonic_ppm != self.spec.clock.monotonic_ppm:
+            self.clock.set_monotonic_ppm(self._monotonic_ppm)
         with acting_as(self.node):
             self._world.nursery.start_soon(self._live, self.node, self.clock, name="node")
 
@@ -109,13 +122,7 @@ class SimNode:
     async def _serve(self, node: Node, clock: NodeClock, store: SimStore) -> None:
         world, kernel = self._world, self._world.kernel
         system = System(clock=clock, ids=SimIds(kernel, node), chance=SimChance(kernel, node, world.salt))
-        tools = [
-            ToolDouble(
-                spec=spec, kernel=kernel, node=node, clock=clock, ledger=world.ledger, moment=world.moment
-            ).tool()
-            for spec in world.scenario.tools
-        ]
-        provider = SimProvider(kernel, node, clock, world.replies, world.ledger, world.moment)
+        provider, tools = self._provider(node, clock, system), self._tools(node, clock, system)
         specs = world.scenario.locations
         locations = LocationDouble(kernel, node, clock, specs, services(provider, tools)) if specs else None
         listeners = [one for one in world.scenario.listeners if one.node == self.name]
@@ -126,9 +133,12 @@ class SimNode:
                 provider=provider,
                 tools=tools,
                 config=world.scenario.engine_config(),
-                listeners=[ListenerDouble(kernel, node, clock, listeners)],
+                listeners=[
+                    ListenerDouble(kernel, node, clock, listeners),
+                    *world.project.listeners_of(system),
+                ],
                 locations=None if locations is None else locations.open,
-                owner_id=self.spec.owner,
+                owner_id=self.owner,
                 sweep=self.spec.sweep,
             ) as engine:
                 self.engine = engine
@@ -138,6 +148,26 @@ class SimNode:
         except ConfigError as exc:
             world.config_error = exc
             self.booted.set()
+
+    def _provider(self, node: Node, clock: NodeClock, system: System) -> SimProvider:
+        world = self._world
+        inner = world.project.provider_or(ScriptedProvider(clock, choose=world.replies), system, clock)
+        return SimProvider(world.kernel, node, inner, world.ledger, world.moment)
+
+    def _tools(self, node: Node, clock: NodeClock, system: System) -> list[Tool]:
+        world = self._world
+        notes = ToolNotes(kernel=world.kernel, node=node, ledger=world.ledger, moment=world.moment)
+        doubles = [
+            ToolDouble(
+                spec=spec,
+                notes=notes,
+                clock=clock,
+                engine=lambda: self.engine,
+                session_id=world.session_id,
+            ).tool()
+            for spec in world.scenario.tools
+        ]
+        return world.project.tools_beside(doubles, system, notes, clock)
 
     # --- what befalls it -----------------------------------------------------------------------------
 
@@ -157,23 +187,62 @@ class SimNode:
         self._world.kernel.kill_when_parked(self.node)
         self.engine = None
 
-    def pause(self) -> None:
-        """The process stands still; its clocks go on."""
+    def pause(self) -> Callable[[], None]:
+        """The process stands still until the function returned is called; its clocks go on."""
+        return self._hold(monotonic_stops=False)
+
+    def suspend(self, *, monotonic_stops: bool = True) -> Callable[[], None]:
+        """The machine sleeps, its monotonic clock with it or not, until the function returned is called."""
+        self.suspended = self.suspended or monotonic_stops
+        return self._hold(monotonic_stops=monotonic_stops)
+
+    def _hold(self, *, monotonic_stops: bool) -> Callable[[], None]:
+        """Stand still, for one of several reasons; each ends by itself, and a restart ends them all."""
         assert self.node is not None
-        self._world.kernel.pause(self.node)
-
-    def resume(self) -> None:
-        """The process goes on."""
-        assert self.node is not None
-        self._world.kernel.resume(self.node)
-
-    def suspend(self) -> None:
-        """The machine sleeps, its monotonic clock with it."""
         assert self.clock is not None
-        self.suspended = True
-        self.clock.suspend()
+        node, clock, reason = self.node, self.clock, object()
 
-    def wake_up(self) -> None:
-        """The machine goes on."""
-        assert self.clock is not None
-        self.clock.wake_up()
+        def end() -> None:
+            if self._holds.pop(reason, None) is None:
+                return  # the node is another incarnation by now
+            if monotonic_stops and not any(self._holds.values()):
+                clock.start_monotonic()
+            if not self._holds:
+                self._world.kernel.resume(node)
+
+        self._holds[reason] = monotonic_stops
+        if monotonic_stops:
+            clock.stop_monotonic()
+        self._world.kernel.pause(node)
+        return end
+
+    def slow(self, gate_ms: int) -> Callable[[], None]:
+        """Each of its gates takes so long, until the function returned is called."""
+        slowed = self._world.slowed
+        slowed[self.name] = gate_ms
+
+        def end() -> None:
+            slowed.pop(self.name, None)
+
+        return end
+
+    def linger(self, ms: int) -> None:
+        """A gate of it takes so long: nothing of it runs meanwhile."""
+        if self._lingers:
+            return
+        kernel, node, go_on = self._world.kernel, self.node, self.pause()
+        self._lingers = True
+
+        def end() -> None:
+            go_on()
+            if self.node is node:
+                self._lingers = False
+
+        kernel.at(kernel.now_ns + ms * NS_PER_MS, end, label=f"slow {self.name}")
+
+    def set_monotonic_ppm(self, ppm: int) -> None:
+        """The machine's monotonic clock runs at another rate from now on, also after a restart."""
+        self.rate_changed = True
+        self._monotonic_ppm = ppm
+        if self.clock is not None and self.node is not None and self.node.state is not NodeState.DEAD:
+            self.clock.set_monotonic_ppm(ppm)

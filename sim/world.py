@@ -18,12 +18,16 @@ from engine.records import Claim
 from engine.store.transaction import SqliteTransaction
 from sim.acts import Act
 from sim.database import SimDatabase
+from sim.disk.database import database_of
 from sim.followers import follow
 from sim.gate import Gate, SimulationError
 from sim.ids import draw_salt
 from sim.kernel import Kernel, ns_at
 from sim.ledger import Ledger, Moment
+from sim.machine import Machine
 from sim.node import Life, SimNode
+from sim.project import Project
+from sim.provider import Replies
 from sim.scenario import Action, Fault, Scenario
 from sim.tape import Tape
 from sim.trace import Trace
@@ -63,24 +67,32 @@ class World:
     """Made for one run."""
 
     def __init__(
-        self, scenario: Scenario, tape: Tape, *, database: SimDatabase | None = None, keep: bool = True
+        self,
+        scenario: Scenario,
+        tape: Tape,
+        *,
+        project: Project | None = None,
+        database: SimDatabase | None = None,
+        keep: bool = True,
     ) -> None:
         self.scenario = scenario
+        self.project = project or Project()
         self.tape = tape
         self.trace = Trace(keep=keep)
         self.kernel = Kernel(tape, self.trace, gates_max=GATES_MAX)
-        self.database = database or SimDatabase()
+        self.database = database or database_of(scenario)
         self.ledger = Ledger()
         self.salt = draw_salt(tape)
         self.triggers = Triggers(self.kernel, self.ledger, self.moment)
+        self.machine = Machine(self)
         self.sessions = {spec.name: self.session_id(spec.name) for spec in scenario.sessions}
-        self.replies = InTurn(
-            (says("Done."),),
-            by_session={self.session_id(spec.name): spec.replies for spec in scenario.sessions},
-        )
+        replies = {self.session_id(spec.name): spec.replies for spec in scenario.sessions}
+        mangles = {self.session_id(spec.name): spec.mangle for spec in scenario.sessions}
+        self.replies = Replies(InTurn((says("Done."),), by_session=replies), mangles)
         self.nodes = {spec.name: SimNode(self, spec) for spec in scenario.nodes}
         self.config_error: ConfigError | None = None
         self.watcher = Watcher(self)
+        self.slowed: dict[str, int] = {}  #: by node's name: how many ms each of its gates takes
         self.on_gate: Callable[[Gate], None] = lambda gate: None  #: hears of every gate that parks
         self._unrest: str | None = None
         self._active_ns = 0
@@ -186,6 +198,8 @@ class World:
     def _on_park(self, gate: Gate) -> bool:
         self.watcher.check()
         self.on_gate(gate)
+        if self.slowed and gate.node.name in self.slowed:
+            self.nodes[gate.node.name].linger(self.slowed[gate.node.name])
         return self.triggers.on_park(gate)
 
     # --- for the parts -------------------------------------------------------------------------------

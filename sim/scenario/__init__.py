@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from engine.providers.script import Reply
+from sim.scenario.disk import DISK_KINDS, Disk, OnDisk
 from sim.scenario.expect import (
     Counted,
     Expect,
@@ -26,6 +27,7 @@ from sim.scenario.model import (
     Follower,
     Listener,
     Location,
+    Mangle,
     Node,
     NodeClock,
     OnEvent,
@@ -37,9 +39,11 @@ from sim.scenario.model import (
     Trigger,
 )
 from sim.scenario.read import Problem, ScenarioError, check_scenario, load_scenario, parse_scenario
-from sim.scenario.values import DONE, END, STOPPED
+from sim.scenario.values import ALL_NODES, DONE, END, STOPPED
 
 __all__ = [
+    "ALL_NODES",
+    "DISK_KINDS",
     "DONE",
     "END",
     "STOPPED",
@@ -47,6 +51,7 @@ __all__ = [
     "After",
     "ClockStep",
     "Counted",
+    "Disk",
     "Expect",
     "ExpectAnswer",
     "ExpectClaim",
@@ -62,8 +67,10 @@ __all__ = [
     "Follower",
     "Listener",
     "Location",
+    "Mangle",
     "Node",
     "NodeClock",
+    "OnDisk",
     "OnEvent",
     "OnGate",
     "Problem",

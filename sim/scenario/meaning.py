@@ -16,6 +16,16 @@ from engine.events import REGISTRY, StepEvent
 from engine.limits import EngineConfig
 from engine.shape import Decoder, Path, hints_of, keys_of, nearest, show
 from sim.scenario import expect as ex
+from sim.scenario.disk import OnDisk, disk_flaws
+from sim.scenario.keys import (
+    ACTION_KEYS,
+    ALL_AT_ONCE,
+    FAULT_KEYS,
+    LASTING,
+    LISTENER_KEYS,
+    REQUIRED,
+    TAKEN_BY_SOME,
+)
 from sim.scenario.model import (
     NODES_MAX,
     Action,
@@ -29,51 +39,11 @@ from sim.scenario.model import (
     Session,
     Tool,
 )
-from sim.scenario.values import DONE, END, ERROR_NAMES, INTERRUPT_ANSWERS, STOPPED
+from sim.scenario.values import ALL_NODES, DONE, END, ERROR_NAMES, INTERRUPT_ANSWERS, STOPPED
 
 T = TypeVar("T")
 
 MOMENT = "action or fault"
-OPTIONAL, REQUIRED = "optional", "required"
-
-#: which keys an action takes besides `as`, `do`, `node`, `at_s`, `when`
-ACTION_KEYS: Mapping[str, Mapping[str, str]] = {
-    "send": {"session": REQUIRED, "text": REQUIRED, "delivery": OPTIONAL, "input": OPTIONAL},
-    "interrupt": {"session": REQUIRED},
-    "resume": {"session": REQUIRED},
-    "wake": {"session": REQUIRED},
-    "cancel_input": {"session": REQUIRED, "input": REQUIRED},
-    "delete": {"session": REQUIRED},
-    "release": {"session": REQUIRED},
-    "discard": {"session": REQUIRED},
-    "poison": {"session": REQUIRED},
-    "shutdown": {},
-    "start": {},
-}
-
-#: which keys a fault takes besides `as`, `kind`, `node`, `at_s`, `when`
-FAULT_KEYS: Mapping[str, Mapping[str, str]] = {
-    "cancel": {"for_s": OPTIONAL},
-    "power_cut": {"for_s": OPTIONAL},
-    "stall": {"for_s": REQUIRED},
-    "suspend": {"for_s": REQUIRED},
-    "take_over": {"session": OPTIONAL},
-    "clock_step": {"by_ms": REQUIRED},
-    "store_error": {"error": OPTIONAL, "batches": OPTIONAL, "applied": OPTIONAL},
-}
-
-#: which keys a listener takes besides `node`, `event`, `nth`, `does`
-LISTENER_KEYS: Mapping[str, Mapping[str, str]] = {
-    "raises": {},
-    "hangs": {},
-    "sleeps": {"for_ms": REQUIRED},
-    "cancelled": {},
-}
-
-TAKEN_BY_SOME = (
-    *("session", "text", "delivery", "input", "for_s", "for_ms", "by_ms"),
-    *("error", "batches", "applied"),
-)
 
 SECTIONS_WITH_NAMES = (
     *(("nodes", "node"), ("sessions", "session")),
@@ -122,6 +92,7 @@ class _Meaning:
             (Fault, self._fault),
             (OnEvent, self._references),
             (OnGate, self._references),
+            (OnDisk, self._references),
             (After, self._references),
             (ex.ExpectClaim, self._expect_claim),
             (ex.ExpectEvents, self._expect_events),
@@ -175,7 +146,8 @@ class _Meaning:
         kinds["answer"] = MOMENT
         for key in keys_of(type(built)):
             name = getattr(built, key, None)
-            if key in kinds and not (name == END and key == "at"):
+            everyone = key == "node" and name in (ALL_NODES, "")  # where it may stand, its shape says
+            if key in kinds and not (name == END and key == "at") and not everyone:
                 self._known(kinds[key], name, (*path, key))
 
     # --- who is there --------------------------------------------------------------------------------
@@ -189,13 +161,22 @@ class _Meaning:
         for nth, (step, after) in enumerate(zip(clock.steps, clock.steps[1:], strict=False), start=1):
             if after.at_s < step.at_s:
                 self._flaw((*path, "steps", nth, "at_s"), "clock steps stand in the order of their times")
+        for key, other in (("boot_offset_ms", "boot_for_s"), ("boot_for_s", "boot_offset_ms")):
+            if getattr(clock, key) and not getattr(clock, other):
+                self._flaw((*path, key), f"{key} needs {other}")
 
     def _tool(self, path: Path, tool: Tool) -> None:
-        given = [key for key in ("output", "fails", "crashes") if getattr(tool, key) is not None]
+        self._references(path, tool)
+        ends = ("output", "results", "unfit", "fails", "crashes")
+        given = [key for key in ends if getattr(tool, key) is not None]
         if len(given) > 1:
             self._flaw((*path, given[1]), f"{' and '.join(given)} don't go together: give one")
         if tool.repeat > 1 and not isinstance(tool.output, str):
             self._flaw((*path, "repeat"), "repeat lengthens an output that is text")
+        if tool.results == ():
+            self._flaw((*path, "results"), "is empty: give at least one result, or an output")
+        if tool.session is not None and tool.asks is None:
+            self._flaw((*path, "session"), "a tool that asks nothing has no session", "give asks, too")
 
     def _listener(self, path: Path, listener: Listener) -> None:
         self._references(path, listener)
@@ -235,13 +216,33 @@ class _Meaning:
         self._references(path, action)
         self._moment(path, action)
         self._takes(path, action, "do", action.do, ACTION_KEYS[action.do])
+        self._disk(path, action)
 
     def _fault(self, path: Path, fault: Fault) -> None:
         self._references(path, fault)
         self._moment(path, fault)
         self._takes(path, fault, "kind", fault.kind, FAULT_KEYS[fault.kind])
-        if fault.kind in ("stall", "suspend") and fault.for_s == 0:
+        if fault.kind in LASTING and fault.for_s == 0:
             self._flaw((*path, "for_s"), f"a {fault.kind} lasts longer than 0 s")
+        if fault.node == ALL_NODES and fault.kind not in ALL_AT_ONCE:
+            self._flaw((*path, "node"), f"kind = {show(fault.kind)} strikes one node, not all of them")
+        self._again(path, fault)
+        self._disk(path, fault)
+
+    def _disk(self, path: Path, what: Action | Fault) -> None:
+        for key, message, hint in disk_flaws(what, has_disk=isinstance(self.raw.get("disk"), Mapping)):
+            self._flaw((*path, key) if key else path, message, hint)
+
+    def _again(self, path: Path, fault: Fault) -> None:
+        """A node that is to be struck again, or to have another's owner id, must come back first."""
+        comes_back = fault.kind not in ("cancel", "power_cut") or bool(fault.for_s)
+        for key in ("owner", "times"):
+            if getattr(fault, key) is not None and not comes_back:
+                self._flaw((*path, key), "the node never starts again", "give for_s, after how long it does")
+        for key, other in (("times", "again_after_s"), ("again_after_s", "times")):
+            taken = key in FAULT_KEYS[fault.kind] and getattr(fault, key) is not None
+            if taken and getattr(fault, other) is None:
+                self._flaw((*path, key), f"{key} needs {other}")
 
     def _moment(self, path: Path, what: Action | Fault) -> None:
         if what.at_s is None and what.when is None:

@@ -15,6 +15,7 @@ from engine.limits import EngineConfig
 from engine.providers.script import says
 from engine.records import JSON
 from engine.shape import HIDDEN, Bound
+from sim.scenario.disk import Disk, FailingOperation, Inside, OnDisk, Unsynced
 from sim.scenario.expect import Expect, ExpectConfigRefused
 from sim.scenario.values import (
     AtLeastOne,
@@ -22,12 +23,16 @@ from sim.scenario.values import (
     Delivery,
     EventType,
     Line,
+    Mangling,
     Millis,
     MonotonicPpm,
     Name,
+    NodeOrAll,
     Replies,
     Seconds,
     StoreErrorName,
+    ToolAsks,
+    Unfit,
     Window,
     Words,
 )
@@ -54,6 +59,8 @@ class NodeClock:
     drift_ppm: int = 0
     monotonic_ppm: MonotonicPpm = 0
     steps: tuple[ClockStep, ...] = ()
+    boot_offset_ms: int = 0
+    boot_for_s: Seconds = 0.0
 
 
 @attrs.frozen(kw_only=True)
@@ -69,6 +76,15 @@ class Node:
 
 
 @attrs.frozen(kw_only=True)
+class Mangle:
+    """What becomes of the `event`-th event of the session's `request`-th request on its way here."""
+
+    request: AtLeastOne = 1
+    event: AtLeastOne
+    does: Mangling
+
+
+@attrs.frozen(kw_only=True)
 class Session:
     """A session that exists from the start, and what its model answers, request by request."""
 
@@ -79,26 +95,34 @@ class Session:
     title: str = ""
     location: Name | None = None
     replies: Replies = (says("Done."),)
+    mangle: tuple[Mangle, ...] = ()
     line: Line = 0
 
 
 @attrs.frozen(kw_only=True)
 class Tool:
-    """A tool that every node has. It returns `output`; or it raises, `fails` for the model to see and
-    `crashes` as a bug of the tool."""
+    """A tool that every node has. It returns `output`, or the next of `results`, or something `unfit` to be
+    stored; or it raises, `fails` for the model to see and `crashes` as a bug of the tool. Before that it
+    `asks` its own engine for something, about its own session or another one."""
 
     name: Name
     output: JSON = None
+    results: tuple[JSON, ...] | None = None
+    unfit: Unfit | None = None
     fails: str | None = None
     crashes: str | None = None
     repeat: AtLeastOne = 1
     takes_ms: Millis = 0
     ignores_cancel: bool = False
+    asks: ToolAsks | None = None
+    session: Name | None = None
     line: Line = 0
 
-    @property
-    def value(self) -> JSON:
-        """What the tool returns: `output`, `repeat` times over if it is text."""
+    def value(self, start: int) -> JSON:
+        """What the tool returns at its `start`-th start, from 1: the last of `results` is repeated, and an
+        `output` that is text stands there `repeat` times over."""
+        if self.results:
+            return self.results[min(start, len(self.results)) - 1]
         return self.output * self.repeat if isinstance(self.output, str) else self.output
 
 
@@ -172,7 +196,7 @@ class After:
     delay_s: Seconds = 0.0
 
 
-Trigger = OnEvent | OnGate | After
+Trigger = OnEvent | OnGate | OnDisk | After
 
 
 # --- what happens ------------------------------------------------------------------------------------
@@ -201,6 +225,7 @@ class Action:
     text: str | None = None
     delivery: Delivery | None = None
     input: Name | None = None
+    owner: Name | None = None
     at_s: Seconds | None = None
     when: Trigger | None = None
     line: Line = 0
@@ -208,17 +233,46 @@ class Action:
 
 @attrs.frozen(kw_only=True)
 class Fault:
-    """What befalls a node. Exactly one of `at_s` and `when` is given."""
+    """What befalls a node, or all of them, or the machine they run on, which then is no `node`. Exactly one
+    of `at_s` and `when` is given."""
 
     as_: Name | None = None
-    kind: Literal["cancel", "power_cut", "stall", "take_over", "suspend", "clock_step", "store_error"]
-    node: Name
+    kind: Literal[
+        "cancel",
+        "power_cut",
+        "stall",
+        "slow",
+        "take_over",
+        "suspend",
+        "clock_step",
+        "clock_slew",
+        "monotonic_rate",
+        "store_error",
+        "power_loss",
+        "disk_error",
+        "disk_full",
+        "sync_lies",
+        "slow_disk",
+    ]
+    node: NodeOrAll = ""
     session: Name | None = None
     for_s: Seconds | None = None
     by_ms: int | None = None
+    ppm: MonotonicPpm | None = None
+    monotonic_stops: bool | None = None
+    gate_ms: AtLeastOne | None = None
+    owner: Name | None = None
+    times: AtLeastOne | None = None
+    again_after_s: Seconds | None = None
     error: StoreErrorName | None = None
     batches: AtLeastOne | None = None
     applied: bool | None = None
+    inside: Inside | None = None
+    statement: AtLeastOne | None = None
+    unsynced: Unsynced | None = None
+    operation: FailingOperation | None = None
+    operations: AtLeastOne | None = None
+    commit_ms: AtLeastOne | None = None
     at_s: Seconds | None = None
     when: Trigger | None = None
     line: Line = 0
@@ -245,6 +299,7 @@ class Scenario:
     proves: Words
     name: Name
     config: Mapping[str, JSON] = attrs.field(factory=dict)
+    disk: Disk | None = None
     nodes: tuple[Node, ...]
     sessions: tuple[Session, ...] = ()
     tools: tuple[Tool, ...] = ()

@@ -15,6 +15,9 @@ END = "end"
 """Stands where the name of an action or fault may stand: when the run is over."""
 
 Name = Annotated[str, Wording("[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", "a name of letters, digits, _ . -")]
+NodeOrAll = Annotated[
+    str, Wording(r"\*|[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", 'a name of letters, digits, _ . -, or "*" for all')
+]
 Words = Annotated[str, Wording(r"(?s).*\S.*", "a sentence")]
 Seconds = Annotated[float, Bound(0)]
 Millis = Annotated[int, Bound(0)]
@@ -49,6 +52,9 @@ StoreErrorName = Annotated[str, Among("store error", STORE_ERRORS)]
 
 DONE = "done"
 """The answer of an action that returned and has nothing else to say."""
+ALL_NODES = "*"
+"""Stands where a node's name may stand: every node, at one moment."""
+
 STOPPED = "stopped"
 """The answer of an action whose node stopped before it returned."""
 INTERRUPT_ANSWERS = tuple(str(answer) for answer in InterruptAnswer)
@@ -58,6 +64,9 @@ PhaseName = Annotated[str, Among("phase", tuple(str(phase) for phase in Phase))]
 Window = Literal["before_commit", "after_commit", "notify", "after_notify"]
 Status = Literal["idle", "running", "parked", "failed", "interrupted", "handed_over", "quarantined"]
 Delivery = Literal["steer", "queue"]
+Mangling = Literal["drop", "repeat", "swap", "nulls", "foreign"]
+Unfit = Literal["object", "nan", "number", "deep"]
+ToolAsks = Literal["send", "interrupt", "resume", "delete"]
 
 
 def _replies(decoder: Decoder, raw: Any, path: Path) -> Any:

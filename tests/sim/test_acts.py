@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from sim.checks import check_invariants
+from sim.record import Record
 from sim.run import judge
 from sim.scenario import parse_scenario
 from sim.tape import Tape
+from sim.world import World
 
 CHAINED = """
 proves = "Nothing."
@@ -95,3 +98,49 @@ def test_two_restarts_at_once_are_one() -> None:
     assert scenario is not None
     for seed in range(20):
         assert judge(scenario, Tape.seeded(seed)).violations == []
+
+
+DELETED = """
+proves = "A session that is deleted has no log to damage."
+
+[[nodes]]
+name = "a"
+
+[[sessions]]
+name = "s"
+
+[[actions]]
+as = "gone"
+do = "delete"
+node = "a"
+session = "s"
+at_s = 0.0
+
+[[actions]]
+as = "damage"
+do = "poison"
+node = "a"
+session = "s"
+when = { after = "gone" }
+
+[[expect]]
+answer = "damage"
+is = "done"
+"""
+
+
+def test_a_deleted_session_cant_be_poisoned() -> None:
+    """Its log stays what it was, and no rule breaks; one that is there is damaged."""
+    for source, types in (
+        (DELETED, ["session.created", "session.deleted"]),
+        (DELETED.replace('"delete"', '"resume"'), ["session.created", "poison"]),
+    ):
+        scenario, problems = parse_scenario(source, "deleted.toml")
+        assert scenario is not None, problems
+        run = World(scenario, Tape.fifo()).run()
+        try:
+            record = Record(run)
+            assert [row.type for row in record.events(record.sessions()[0])] == types
+            assert check_invariants(record) == []
+        finally:
+            run.close()

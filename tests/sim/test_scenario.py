@@ -222,9 +222,9 @@ def test_loading_a_bad_file_raises_all_its_problems(tmp_path: Path) -> None:
 
 def test_a_tool_returns_its_output_as_often_as_it_says() -> None:
     """Text is repeated, anything else is returned as it is."""
-    assert Tool(name="t", output="ab", repeat=3).value == "ababab"
-    assert Tool(name="t", output=[1]).value == [1]
-    assert Tool(name="t").value is None
+    assert Tool(name="t", output="ab", repeat=3).value(1) == "ababab"
+    assert Tool(name="t", output=[1]).value(1) == [1]
+    assert Tool(name="t").value(1) is None
 
 
 @pytest.mark.parametrize(

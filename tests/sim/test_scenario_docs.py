@@ -15,10 +15,12 @@ from engine.shape import HIDDEN, REST, hints_of, key_of, keys_of
 from sim.scenario import (
     Action,
     ClockStep,
+    Disk,
     Fault,
     Follower,
     Listener,
     Location,
+    Mangle,
     Node,
     NodeClock,
     Scenario,
@@ -34,10 +36,12 @@ DOCS = Path(__file__).parents[2] / "docs" / "scenarios.md"
 
 SECTIONS: dict[str, type] = {
     "The file": Scenario,
+    "`[disk]`": Disk,
     "`[[nodes]]`": Node,
     "`[nodes.clock]`": NodeClock,
     "`steps` of a clock": ClockStep,
     "`[[sessions]]`": Session,
+    "`mangle` of a session": Mangle,
     "`[[tools]]`": Tool,
     "`[[locations]]`": Location,
     "`[[listeners]]`": Listener,
