@@ -1,7 +1,8 @@
 """Runs a scenario a second time where hash order is another, and names the first entry that differs.
 
 Within one process a set of text keeps its order from run to run, so code that follows it looks deterministic
-there. A fresh process with another `PYTHONHASHSEED` shows it. `python -m sim.determinism` is that process.
+there. A fresh process with another `PYTHONHASHSEED` shows it. `python -m sim.determinism [PROJECT]` is that
+process.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import IO
 
 import msgspec
 
+from sim.project import MakeProject, Project, find_project
 from sim.saved import tape_of
 from sim.scenario import Scenario, load_scenario
 from sim.tape import Tape
@@ -62,10 +64,11 @@ class OtherProcess:
 
 
 @contextlib.contextmanager
-def other_process() -> Iterator[OtherProcess]:
-    """A process whose hash order isn't this one's; it ends with the block."""
+def other_process(project: str | None = None) -> Iterator[OtherProcess]:
+    """A process whose hash order isn't this one's; it ends with the block. `project` names the function,
+    `module:function`, that makes what a project of the user's own brings to each run."""
     hash_seed = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"
-    command = [sys.executable, "-m", "sim.determinism"]
+    command = [sys.executable, "-m", "sim.determinism", *([] if project is None else [project])]
     path = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": path.rstrip(os.pathsep)}
     with subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
@@ -75,12 +78,13 @@ def other_process() -> Iterator[OtherProcess]:
             child.kill()
 
 
-def serve(requests: IO[bytes], answers: IO[bytes]) -> None:
+def serve(requests: IO[bytes], answers: IO[bytes], project: MakeProject = Project) -> None:
     """Answer each line, `[file, seed]`, with the trace of that run: its length, then its entries."""
     for line in requests:
         file, seed = json.loads(line)
         scenario = load_scenario(Path(file))
-        run = World(scenario, tape_of(scenario) if seed is None else Tape.seeded(seed)).run()
+        tape = tape_of(scenario) if seed is None else Tape.seeded(seed)
+        run = World(scenario, tape, project=project()).run()
         run.close()
         plain = [canonical(msgspec.structs.astuple(entry)) for entry in run.trace.entries]
         data = msgspec.msgpack.encode(plain)
@@ -89,4 +93,4 @@ def serve(requests: IO[bytes], answers: IO[bytes]) -> None:
 
 
 if __name__ == "__main__":
-    serve(sys.stdin.buffer, sys.stdout.buffer)
+    serve(sys.stdin.buffer, sys.stdout.buffer, find_project(sys.argv[1] if len(sys.argv) > 1 else None))

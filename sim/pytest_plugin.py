@@ -5,12 +5,17 @@ Inert unless the project's configuration names its folder of scenarios:
     [tool.pytest.ini_options]
     fencepost_scenarios = "scenarios"
 
-Each `*.toml` below it is then a test; a failure prints each broken rule and the command that replays it.
+Each `*.toml` below it is then a test; a failure prints what broke and the command that replays it.
+A project of the user's own takes part if its function is named, too, as `module:function`:
+
+    fencepost_project = "tests.worlds:bookings"
+
 Importing this module costs next to nothing: the simulator is imported when the first file is collected.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,9 +24,12 @@ import pytest
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Declare the one option."""
+    """Declare the options."""
     parser.addini(
         "fencepost_scenarios", "folder of Fencepost scenario files, relative to the root", default=""
+    )
+    parser.addini(
+        "fencepost_project", "function that makes the project for a run, as module:function", default=""
     )
 
 
@@ -41,6 +49,10 @@ class ScenarioBroken(Exception):
     """A scenario didn't hold; the text is what pytest prints."""
 
 
+class ProjectNotFound(Exception):
+    """The configured function that makes the project isn't there."""
+
+
 class ScenarioFile(pytest.File):
     """One file, which is one test."""
 
@@ -53,21 +65,38 @@ class ScenarioFile(pytest.File):
 class ScenarioItem(pytest.Item):
     """Runs the scenario twice: what holds must also be the same in every run of its tape."""
 
+    @property
+    def _project(self) -> str:
+        named: str = self.config.getini("fencepost_project")
+        return named
+
     def runtest(self) -> None:
         """Run and judge."""
+        from sim.cli_output import violation_lines
+        from sim.project import find_project
         from sim.run import run_scenario
         from sim.scenario import load_scenario
 
-        result = run_scenario(load_scenario(self.path), check_determinism=True)
+        try:
+            project = find_project(self._project or None)
+        except (ValueError, TypeError, ImportError, AttributeError) as exc:
+            raise ProjectNotFound(f"fencepost_project = {self._project}: {exc}") from exc
+        result = run_scenario(load_scenario(self.path), check_determinism=True, project=project)
         if result.violations:
-            raise ScenarioBroken("\n".join(str(violation) for violation in result.violations))
+            raise ScenarioBroken("\n".join(violation_lines(result.violations, indent="")))
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         """The broken rules, and how to see them again."""
         from sim.scenario import ScenarioError
 
-        if isinstance(excinfo.value, ScenarioBroken | ScenarioError):
-            return f"{excinfo.value}\n\nreplay it with: python -m sim run {self.path}"
+        if isinstance(excinfo.value, ProjectNotFound):
+            return str(excinfo.value)
+        if isinstance(excinfo.value, ScenarioError):
+            return str(excinfo.value)
+        if isinstance(excinfo.value, ScenarioBroken):
+            own = f" --project {self._project}" if self._project else ""
+            file = os.path.relpath(self.path, self.config.invocation_params.dir)
+            return f"{excinfo.value}\n\nreplay it with: python -m sim run{own} {file}"
         return super().repr_failure(excinfo, style)
 
     def reportinfo(self) -> tuple[Path, int | None, str]:

@@ -9,6 +9,7 @@ import attrs
 
 from sim.checks import check_invariants
 from sim.expectations import check_expectations
+from sim.project import MakeProject, Project
 from sim.record import Record
 from sim.saved import tape_of
 from sim.scenario import Scenario
@@ -65,25 +66,33 @@ def run_scenario(
     make_tape: Callable[[], Tape] | None = None,
     *,
     check_determinism: bool = False,
+    project: MakeProject = Project,
 ) -> Result:
     """Run a scenario and judge it; with `check_determinism`, run it twice and compare.
 
-    Without `make_tape` it runs from its own recorded tape, or from the one of zeros.
+    Without `make_tape` it runs from its own recorded tape, or from the one of zeros. `project` makes what a
+    project of the user's own brings, anew for each run.
     """
     make_tape = make_tape or (lambda: tape_of(scenario))
-    result = judge(scenario, make_tape())
+    result = judge(scenario, make_tape(), project=project)
     if not check_determinism:
         return result
-    return attrs.evolve(result, violations=[*result.violations, *_twice(scenario, make_tape, result.entries)])
+    again = _twice(scenario, make_tape, result.entries, project)
+    return attrs.evolve(result, violations=[*result.violations, *again])
 
 
-def judge(scenario: Scenario, tape: Tape, checks: Sequence[Check] = ()) -> Result:
-    """Run a scenario from a tape, and hold it to its expectations, the invariants and `checks`."""
+def judge(
+    scenario: Scenario, tape: Tape, checks: Sequence[Check] = (), *, project: MakeProject = Project
+) -> Result:
+    """Run a scenario from a tape, and hold it to its expectations, the invariants, `checks`, and those that
+    the project brings which `project` makes for this run."""
     began = time.perf_counter()
-    run = World(scenario, tape).run()
+    own = project()
+    run = World(scenario, tape, project=own).run()
     try:
         record = Record(run)
-        violations = [*_unfired(run), *check_expectations(record), *check_invariants(record)]
+        violations = [*check_invariants(record), *_unfired(run), *check_expectations(record)]
+        violations = own.judge(record, violations)
         violations += [violation for check in checks for violation in check(record)]
         if run.config_error is not None and scenario.config_refused is None:
             violations.append(Violation(rule="config", sentence=str(run.config_error)))
@@ -114,8 +123,10 @@ def _unfired(run: Run) -> list[Violation]:
     ]
 
 
-def _twice(scenario: Scenario, make_tape: Callable[[], Tape], first: list[Entry]) -> list[Violation]:
-    again = World(scenario, make_tape()).run()
+def _twice(
+    scenario: Scenario, make_tape: Callable[[], Tape], first: list[Entry], project: MakeProject
+) -> list[Violation]:
+    again = World(scenario, make_tape(), project=project()).run()
     try:
         difference = first_difference(first, again.trace.entries)
     finally:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from hypothesis import strategies as st
 
 from sim.generate import generate
+from sim.project import MakeProject, Project
 from sim.scenario import Scenario
 from sim.tape import Tape
 
@@ -22,7 +23,12 @@ def tapes(draw: Callable[[st.SearchStrategy[int]], int]) -> Tape:
 
 
 @st.composite
-def worlds(draw: Callable[[st.SearchStrategy[Tape]], Tape]) -> tuple[Scenario, Tape]:
-    """A generated world, and the tape that goes on to draw its run: `judge(*world)` runs it."""
+def worlds(
+    draw: Callable[[st.SearchStrategy[Tape]], Tape], project: MakeProject = Project
+) -> tuple[Scenario, Tape]:
+    """A generated world, and the tape that goes on to draw its run: `judge(*world, project=project)` runs it.
+
+    Its model calls the tools of the project that `project` makes, if this says how (`Project.calls`).
+    """
     tape = draw(tapes())
-    return generate(tape, "drawn"), tape
+    return generate(tape, "drawn", project().calls), tape
