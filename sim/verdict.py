@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import attrs
 
+from sim import entry_line
 from sim.trace import Entry
+
+SESSION = "ses_"
+"""What a simulated session's id begins with; the scenario's name of it follows."""
 
 
 @attrs.frozen(kw_only=True)
@@ -14,16 +18,20 @@ class Violation:
     """A broken expectation or invariant.
 
     `rule` is an invariant's id or `expect`; `true_ms` and `clocks` (what each node's wall clock showed) are
-    None and empty where the rule speaks of the whole run. `around` are the trace entries next to it.
+    None and empty where the rule speaks of the whole run. `entry` is the index of the trace entry at which it
+    broke, if there is one, and `around` are the entries that show it. `detail` is what broke with the ids
+    that the sentence has names for.
     """
 
     rule: str
     sentence: str
+    detail: str | None = None
     session: str | None = None
     node: str | None = None
     true_ms: float | None = None
     clocks: Mapping[str, int] = attrs.field(factory=dict)
     line: int | None = None
+    entry: int | None = None
     around: Sequence[Entry] = ()
 
     def as_json(self) -> dict[str, object]:
@@ -31,19 +39,36 @@ class Violation:
         return {
             "rule": self.rule,
             "sentence": self.sentence,
+            "detail": self.detail,
             "session": self.session,
             "node": self.node,
             "true_ms": self.true_ms,
             "clocks": dict(self.clocks),
             "line": self.line,
-            "around": [str(entry) for entry in self.around],
+            "around": [entry_line.line(entry) for entry in self.around],
         }
 
     def __str__(self) -> str:
-        where = [f"session {self.session}"] if self.session else []
-        where += [f"node {self.node}"] if self.node else []
-        where += [f"line {self.line}"] if self.line else []
+        """The sentence, and in brackets the rule and the place."""
+        return f"{self.sentence} ({', '.join(self._place())})"
+
+    def lines(self) -> list[str]:
+        """The whole message: the sentence, the rule and the place, the entries that show it."""
+        return [
+            self.sentence,
+            ", ".join(self._place()),
+            *(entry_line.line(entry) for entry in self.around),
+        ]
+
+    def _place(self) -> Iterator[str]:
+        yield self.rule
+        if self.session:
+            yield f"session {self.session.removeprefix(SESSION)}"
+        if self.node:
+            yield f"node {self.node}"
+        if self.line:
+            yield f"line {self.line}"
         if self.true_ms is not None:
-            where.append(f"at {self.true_ms:g} ms true time")
-        where += [f"{node}'s clock {ms} ms" for node, ms in self.clocks.items()]
-        return f"{self.rule}: {self.sentence}" + (f" ({', '.join(where)})" if where else "")
+            yield f"at {self.true_ms / 1000:.3f} s true time"
+        for node, ms in self.clocks.items():
+            yield f"{node}'s clock {ms / 1000:.3f} s"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from engine import facts
@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from sim.world import World
 
 WHOLE = 1_000_000
+
+FRAGMENT = {None: "missing", True: "open", False: "ended"}
+CALL = {None: "missing", False: "open", True: "settled"}
+ENDED = {False: "open", True: "ended"}
 
 
 class Watcher:
@@ -58,10 +62,37 @@ class Watcher:
                     world.moment(),
                     row.session_id,
                     node.name,
-                    f"{node.name} holds {runner.state.facts} of step {runner.message_id}, "
-                    f"and the log says {logged}",
+                    f"{node.name} and the log differ about step {runner.message_id}: "
+                    f"{difference(runner.state.facts, logged)}",
                 )
             )
+
+
+def difference(held: facts.StepFacts, logged: facts.StepFacts | str | None) -> str:
+    """In what a publisher's memory of a step and the log's differ; `logged` is the fold of the log, None if
+    it holds no such step, or words for a log that can't be folded."""
+    if logged is None:
+        return "the log has no such step"
+    if isinstance(logged, str):
+        return f"the log says {logged}"
+    return ", ".join(
+        f"{what} is {mine} in its memory and {theirs} in the log"
+        for what, mine, theirs in _told(held, logged)
+        if mine != theirs
+    )
+
+
+def _told(held: facts.StepFacts, logged: facts.StepFacts) -> Iterator[tuple[str, str, str]]:
+    """(what, as the memory has it, as the log has it), for each thing that either knows of a step."""
+    for key in dict.fromkeys((*held.fragments, *logged.fragments)):
+        found = [FRAGMENT[each.fragments.get(key)] for each in (held, logged)]
+        yield " ".join(str(part) for part in key), found[0], found[1]
+    for call in dict.fromkeys((*held.calls, *logged.calls)):
+        known = [each.calls.get(call) for each in (held, logged)]
+        calls = [CALL[None if each is None else each.settled] for each in known]
+        yield f"call {call}", calls[0], calls[1]
+    yield "the stream", ENDED[held.streamed], ENDED[logged.streamed]
+    yield "its terminal", held.terminal or "missing", logged.terminal or "missing"
 
 
 class HopObserver:

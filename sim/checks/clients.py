@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from engine import events as ev
+from sim.naming import Names, seconds
 from sim.record import Happened, Record
+from sim.sentence import accuse
 from sim.verdict import Violation
 
 GOES_ON = (ev.StepStarted.type, ev.InputPromoted.type)
@@ -14,16 +16,9 @@ GOES_ON = (ev.StepStarted.type, ev.InputPromoted.type)
 ENDS = (ev.ExecutionSucceeded.type, ev.ExecutionFailed.type, ev.ExecutionInterrupted.type)
 
 
-def _at(record: Record, item: Happened, rule: str, sentence: str) -> Violation:
-    return Violation(
-        rule=rule,
-        sentence=sentence,
-        session=item.row.session_id,
-        node=item.commit.node,
-        true_ms=item.commit.true_ms,
-        clocks=record.clocks_at(item.commit.true_ms),
-        around=record.around(item.commit.entry),
-    )
+def _at(record: Record, item: Happened, rule: str, what: str) -> Violation:
+    moment = record.moment_of(item.commit)
+    return accuse(record, rule, what, session=item.row.session_id, node=item.commit.node, moment=moment)
 
 
 def i11(record: Record) -> Iterator[Violation]:
@@ -52,8 +47,9 @@ def i11(record: Record) -> Iterator[Violation]:
                     waiting = {one: seq for one, seq in waiting.items() if one not in reached}
                 case ev.ExecutionSucceeded() if waiting:
                     left = ", ".join(waiting)
-                    sentence = f"{item.row.execution_id} ended with success while {left} was pending"
-                    yield _at(record, item, "I11", sentence)
+                    were = "was" if len(waiting) == 1 else "were"
+                    what = f"{item.row.execution_id} ended with success while {left} {were} pending"
+                    yield _at(record, item, "I11", what)
 
 
 def i12(record: Record) -> Iterator[Violation]:
@@ -71,8 +67,10 @@ def _written_after_settled(record: Record, happened: list[Happened]) -> Iterator
         for answered in settled:
             late = item.commit.entry > answered.moment.entry
             if late and item.row.execution_id is not None and item.row.execution_id == answered.execution_id:
-                sentence = f"{item.row.type} was written after the interrupt had been answered settled"
-                yield _at(record, item, "I12", sentence)
+                node = Names(record, item.row.session_id).node(item.commit.node)
+                when = seconds(answered.moment.true_ms)
+                what = f"{node} wrote {item.row.type} after an interrupt had been answered settled at {when}"
+                yield _at(record, item, "I12", what)
 
 
 def _resumed(record: Record, happened: list[Happened]) -> Iterator[Violation]:
@@ -80,17 +78,22 @@ def _resumed(record: Record, happened: list[Happened]) -> Iterator[Violation]:
     ends = {item.commit.entry for item in happened if item.row.type in ENDS}
     goes_on = {item.commit.entry: item for item in happened if item.row.type in GOES_ON}
     session_id = happened[0].row.session_id
-    asked = False
+    asked: float | None = None
     for commit in record.commits:
         rows = [seen for seen in commit.claims if seen.session_id == session_id]
-        asked = asked or any(row.before and row.before.interrupt_seq is not None for row in rows)
+        if asked is None and any(row.before and row.before.interrupt_seq is not None for row in rows):
+            asked = commit.true_ms
         item = goes_on.get(commit.entry)
-        if asked and item is not None:
-            sentence = f"{commit.node} wrote {item.row.type} although an interrupt had been asked for"
-            yield _at(record, item, "I12", sentence)
-        asked = asked or any(row.after and row.after.interrupt_seq is not None for row in rows)
+        if asked is not None and item is not None:
+            node = Names(record, session_id).node(commit.node)
+            what = (
+                f"{node} wrote {item.row.type} although an interrupt had been asked for at {seconds(asked)}"
+            )
+            yield _at(record, item, "I12", what)
+        if asked is None and any(row.after and row.after.interrupt_seq is not None for row in rows):
+            asked = commit.true_ms
         if commit.entry in ends or any(row.before and row.after is None for row in rows):
-            asked = False
+            asked = None
 
 
 def _never_asked(record: Record, happened: list[Happened]) -> Iterator[Violation]:
@@ -99,12 +102,18 @@ def _never_asked(record: Record, happened: list[Happened]) -> Iterator[Violation
         name = action.as_ or f"{action.do}-{number}"
         if action.do in ("interrupt", "delete", "discard") and action.session is not None and name in fired:
             asked.append((record.session_id(action.session), fired[name].entry))
+    specs = {spec.name: spec for spec in record.run.scenario.tools if spec.asks in ("interrupt", "delete")}
+    for start in record.run.ledger.tools:
+        if start.tool in specs:
+            named = specs[start.tool].session
+            session_id = start.session_id if named is None else record.session_id(named)
+            asked.append((session_id, start.moment.entry))
     for item in happened:
         if item.row.type != ev.ExecutionInterrupted.type:
             continue
         if not any(s == item.row.session_id and entry <= item.commit.entry for s, entry in asked):
-            sentence = f"{item.row.execution_id} ended as interrupted by a user, and nobody had asked for it"
-            yield _at(record, item, "I12", sentence)
+            what = f"{item.row.execution_id} ended as interrupted by a user, and nobody had asked for it"
+            yield _at(record, item, "I12", what)
 
 
 CLIENT_CHECKS = (i11, i12)

@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from engine import events as ev
 from engine.claims import EXPIRED_AT_ONCE, HANDED_OVER
 from engine.records import Claim
-from sim.ledger import Followed
+from sim.ledger import Followed, Moment
+from sim.naming import Names, seconds, session_name
 from sim.record import Record
+from sim.sentence import accuse
 from sim.verdict import Violation
 
 SLACK_MS = 10_000
@@ -69,16 +71,12 @@ def _taken_up(record: Record, session_id: str) -> Iterator[Violation]:
         watched = since + config.lease_ms + config.clock_skew_ms_max
         due = min(max(float(row.expires_at), since), watched)
         if until > due + bound:
-            yield Violation(
-                rule="I7",
-                sentence=(
-                    f"the claim of {row.execution_id} was free from {due:g} ms on, and nobody took it up "
-                    f"before {until:g} ms"
-                ),
-                session=session_id,
-                true_ms=due,
-                clocks=record.clocks_at(due),
+            names = Names(record, session_id)
+            what = (
+                f"{names.claim(row.execution_id)} was free to take from {seconds(due)} on, "
+                f"and nobody took it up before {seconds(until)}"
             )
+            yield accuse(record, "I7", what, session=session_id, moment=record.moment_at(due))
 
 
 def _kept_by_the_cancelled(record: Record) -> Iterator[Violation]:
@@ -90,8 +88,9 @@ def _kept_by_the_cancelled(record: Record) -> Iterator[Violation]:
         struck = [other for other in run.ledger.faults if other.node == fault.node]
         stopped = [act for act in run.scenario.actions if act.node == fault.node and act.do == "shutdown"]
         due = fault.moment.true_ms + bound
-        steps = run.nodes[fault.node].spec.clock.steps
-        if fault.kind != "cancel" or len(struck) > 1 or stopped or steps or due > run.virtual_ms:
+        clock = run.nodes[fault.node].spec.clock
+        jumps = clock.steps or clock.boot_offset_ms
+        if fault.kind != "cancel" or len(struck) > 1 or stopped or jumps or due > run.virtual_ms:
             continue
         for session_id in record.sessions():
             held = record.claim_before(session_id, fault.moment)
@@ -99,17 +98,9 @@ def _kept_by_the_cancelled(record: Record) -> Iterator[Violation]:
             if held is None or left is None or not held.execution_id.startswith(f"exe_{fault.node}."):
                 continue
             if left.execution_id == held.execution_id and left.expires_at > EXPIRED_AT_ONCE:
-                yield Violation(
-                    rule="I7",
-                    sentence=(
-                        f"{fault.node} was cancelled at {fault.moment.true_ms:g} ms, and its execution "
-                        f"{held.execution_id} still holds its claim at {due:g} ms"
-                    ),
-                    session=session_id,
-                    node=fault.node,
-                    true_ms=due,
-                    clocks=record.clocks_at(due),
-                )
+                what = f"{seconds(bound)} later {held.execution_id} still held its claim, which nobody freed"
+                moment = record.moment_at(due)
+                yield accuse(record, "I7", what, session=session_id, node=fault.node, moment=moment)
 
 
 def _with_action(record: Record, do: str) -> list[str]:
@@ -124,8 +115,9 @@ def _quarantined_for_nothing(record: Record) -> Iterator[Violation]:
     for row in record.run.database.reader().quarantined(1_000):
         if row.session_id in damaged:
             continue
-        sentence = f"it is in quarantine, for a fault of the engine itself: {row.recovery_error}"
-        yield Violation(rule="I7", sentence=sentence, session=row.session_id)
+        name = session_name(row.session_id)
+        what = f"session {name} is in quarantine for a fault of the engine itself: {row.recovery_error}"
+        yield accuse(record, "I7", what, session=row.session_id)
 
 
 def i16(record: Record) -> Iterator[Violation]:
@@ -138,16 +130,12 @@ def i16(record: Record) -> Iterator[Violation]:
             if session_id not in forgiven:
                 yield from _over_budget(record, session_id)
     if run.ended is not None:
-        yield Violation(rule="I16", sentence=f"the run couldn't go on: {run.ended}")
+        yield accuse(record, "I16", f"the run couldn't go on: {run.ended}")
     for crash in run.ledger.crashes:
-        yield Violation(rule="I16", sentence=crash)
+        yield accuse(record, "I16", crash)
     if run.unrest is not None:
-        yield Violation(
-            rule="I16",
-            sentence=f"the world never came to rest: {run.unrest}",
-            true_ms=run.virtual_ms,
-            clocks=record.clocks_at(run.virtual_ms),
-        )
+        what = f"the world never came to rest: {run.unrest}"
+        yield accuse(record, "I16", what, moment=record.moment_at(run.virtual_ms))
 
 
 def _over_budget(record: Record, session_id: str) -> Iterator[Violation]:
@@ -163,17 +151,12 @@ def _over_budget(record: Record, session_id: str) -> Iterator[Violation]:
         if any(one in PROGRESS for one in types):
             takeovers = 0
         if ev.StepStarted.type in types and takeovers > budget:
-            yield Violation(
-                rule="I16",
-                sentence=(
-                    f"{commit.node} started a step after {takeovers} take-overs without progress, "
-                    f"where {budget} are allowed"
-                ),
-                session=session_id,
-                node=commit.node,
-                true_ms=commit.true_ms,
-                clocks=record.clocks_at(commit.true_ms),
+            what = (
+                f"{Names(record, session_id).node(commit.node)} started a step after {takeovers} take-overs "
+                f"without progress, where {budget} {'is' if budget == 1 else 'are'} allowed"
             )
+            moment = record.moment_of(commit)
+            yield accuse(record, "I16", what, session=session_id, node=commit.node, moment=moment)
 
 
 def i14(record: Record) -> Iterator[Violation]:
@@ -181,9 +164,9 @@ def i14(record: Record) -> Iterator[Violation]:
     told of nothing that isn't committed."""
     yield from _told_too_early(record)
     for followed in record.run.ledger.followed:
-        sentence = _followed_wrong(record, followed)
-        if sentence is not None:
-            yield Violation(rule="I14", sentence=sentence, session=followed.session_id, node=followed.node)
+        what = _followed_wrong(record, followed)
+        if what is not None:
+            yield accuse(record, "I14", what, session=followed.session_id, node=followed.node)
 
 
 def _told_too_early(record: Record) -> Iterator[Violation]:
@@ -196,34 +179,29 @@ def _told_too_early(record: Record) -> Iterator[Violation]:
             continue
         since = committed.get((entry.label, entry.fields["seq"]))
         if since is None or since > entry.index:
-            yield Violation(
-                rule="I14",
-                sentence=(
-                    f"a listener of {entry.node} was told of {entry.label} at seq {entry.fields['seq']}, "
-                    f"which wasn't committed"
-                ),
-                node=entry.node,
-                true_ms=entry.true_ms,
-                clocks=record.clocks_at(entry.true_ms),
-                around=record.around(entry.index),
-            )
+            node, seq = Names(record, None).node(entry.node), entry.fields["seq"]
+            ever = "which was never committed" if since is None else "before it was committed"
+            what = f"a listener of {node} was told of {entry.label} (seq {seq}) {ever}"
+            clocks = record.clocks_at(entry.true_ms)
+            moment = Moment(entry=entry.index, true_ms=entry.true_ms, clocks=clocks)
+            yield accuse(record, "I14", what, node=entry.node, moment=moment)
             return
 
 
 def _followed_wrong(record: Record, followed: Followed) -> str | None:
     rows = [row for row in record.events(followed.session_id) if row.seq > followed.after]
+    who = f"{followed.name} at {followed.node}"
     for place, (seq, event_id) in enumerate(followed.seen):
         if place >= len(rows):
-            return f"{followed.name} saw seq {seq}, which was never committed"
+            return f"{who} saw an event at seq {seq}, where none was ever committed"
         if (rows[place].seq, rows[place].event_id) != (seq, event_id):
-            return (
-                f"{followed.name} saw {event_id} at seq {seq} where {rows[place].event_id} at seq "
-                f"{rows[place].seq} is committed"
-            )
+            row = rows[place]
+            return f"{who} saw event {event_id} at seq {seq} where {row.type} is due, at seq {row.seq}"
     if followed.listening and len(followed.seen) < len(rows):
+        row = rows[len(followed.seen)]
         return (
-            f"{followed.name} saw {len(followed.seen)} of {len(rows)} events and still waits, "
-            f"the next is {rows[len(followed.seen)].type} at seq {rows[len(followed.seen)].seq}"
+            f"{who} saw {len(followed.seen)} of {len(rows)} events and waited in vain for the next one, "
+            f"{row.type} at seq {row.seq}"
         )
     return None
 

@@ -11,25 +11,24 @@ from engine.errors import ClaimLost
 from engine.records import Claim
 from sim.history import Commit
 from sim.ledger import Opened, ToolStarted
+from sim.naming import Names, seconds
 from sim.record import Record
+from sim.sentence import accuse
 from sim.verdict import Violation
 
 NAMES_EXECUTION = re.compile(r"Execution (\S+) of session ")
 """How a `ClaimLost` that was decided in a transaction begins."""
 
-DELAYS = ("stall", "take_over", "suspend", "power_cut", "cancel", "store_error")
+DELAYS = (
+    *("stall", "slow", "monotonic_rate", "take_over", "suspend", "power_cut", "cancel", "store_error"),
+    *("power_loss", "disk_error", "disk_full", "slow_disk"),
+)
+"""The kinds of faults that keep an owner from renewing in time; a sync that lies does it with the power."""
 
 
-def _at(record: Record, commit: Commit, rule: str, session_id: str, sentence: str) -> Violation:
-    return Violation(
-        rule=rule,
-        sentence=sentence,
-        session=session_id,
-        node=commit.node,
-        true_ms=commit.true_ms,
-        clocks=record.clocks_at(commit.true_ms),
-        around=record.around(commit.entry),
-    )
+def _at(record: Record, commit: Commit, rule: str, session_id: str, what: str) -> Violation:
+    moment = record.moment_of(commit)
+    return accuse(record, rule, what, session=session_id, node=commit.node, moment=moment)
 
 
 def i2(record: Record) -> Iterator[Violation]:
@@ -48,13 +47,12 @@ def i2(record: Record) -> Iterator[Violation]:
                 continue
             taken = after is not None and after.execution_id != before.execution_id
             if taken and _in_band(record, commit.true_ms, config.clock_skew_ms_max):
-                yield _at(
-                    record,
-                    commit,
-                    "I2",
-                    seen.session_id,
-                    f"{commit.node} took over {before.execution_id}, which was live and kept its claim",
+                names = Names(record, seen.session_id)
+                what = (
+                    f"{names.node(commit.node)} took over from {before.execution_id} at "
+                    f"{seconds(commit.true_ms)}, though nothing had delayed it"
                 )
+                yield _at(record, commit, "I2", seen.session_id, what)
 
 
 def _removed_by_others(record: Record) -> Iterator[Violation]:
@@ -64,8 +62,9 @@ def _removed_by_others(record: Record) -> Iterator[Violation]:
             before = seen.before
             if before is None or seen.after is not None or _drew(commit.node, before.execution_id):
                 continue
-            sentence = f"{commit.node} removed the claim of {before.execution_id}, which wasn't its own"
-            yield _at(record, commit, "I2", seen.session_id, sentence)
+            node = Names(record, seen.session_id).node(commit.node)
+            what = f"{node} removed the claim of {before.execution_id}, which wasn't its own"
+            yield _at(record, commit, "I2", seen.session_id, what)
 
 
 def _drew(node: str, execution_id: str) -> bool:
@@ -104,14 +103,12 @@ def _written_under_expired(
     )
     wrote = any(row.execution_id == before.execution_id for row in commit.events)
     if renewed or wrote:
-        what = "renewed" if renewed and not wrote else "wrote under"
-        yield _at(
-            record,
-            commit,
-            "I3",
-            session_id,
-            f"{commit.node} {what} the claim of {before.execution_id} {late} ms after it had expired",
-        )
+        names = Names(record, session_id)
+        claim = names.claim(before.execution_id, by=commit.node)
+        types = ", ".join(row.type for row in commit.events if row.execution_id == before.execution_id)
+        did = f"renewed {claim}" if renewed and not wrote else f"wrote {types} under {claim}"
+        what = f"{names.node(commit.node)} {did} {seconds(late)} after it had expired"
+        yield _at(record, commit, "I3", session_id, what)
 
 
 def _lost_stays_lost(record: Record) -> Iterator[Violation]:
@@ -125,13 +122,9 @@ def _lost_stays_lost(record: Record) -> Iterator[Violation]:
                     lost.setdefault(before.execution_id, commit.entry)
         for row in commit.events:
             if row.execution_id in lost and lost[row.execution_id] < commit.entry:
-                yield _at(
-                    record,
-                    commit,
-                    "I3",
-                    row.session_id,
-                    f"{commit.node} wrote {row.type} for {row.execution_id}, which had lost its claim",
-                )
+                node = Names(record, row.session_id).node(commit.node)
+                what = f"{node} wrote {row.type} for {row.execution_id}, which had lost its claim"
+                yield _at(record, commit, "I3", row.session_id, what)
 
 
 def _refused_stays_lost(record: Record) -> Iterator[Violation]:
@@ -140,9 +133,9 @@ def _refused_stays_lost(record: Record) -> Iterator[Violation]:
     told: dict[str, int] = {}
     for entry in record.run.trace.entries:
         error = entry.fields.get("error") if entry.kind == "refused" else None
-        names = NAMES_EXECUTION.match(str(error)) if isinstance(error, ClaimLost) else None
-        if names is not None:
-            told.setdefault(names[1], entry.index)
+        named = NAMES_EXECUTION.match(str(error)) if isinstance(error, ClaimLost) else None
+        if named is not None:
+            told.setdefault(named[1], entry.index)
     for commit in record.commits if told else ():
         for seen in commit.claims:
             before, after = seen.before, seen.after
@@ -150,29 +143,29 @@ def _refused_stays_lost(record: Record) -> Iterator[Violation]:
                 continue
             own = after is not None and after.execution_id == before.execution_id
             if own and after is not None and after.version > before.version:
-                sentence = (
-                    f"{commit.node} renewed the claim of {before.execution_id}, which it knew to be lost"
-                )
-                yield _at(record, commit, "I3", seen.session_id, sentence)
+                names = Names(record, seen.session_id)
+                claim = names.claim(before.execution_id, by=commit.node)
+                what = f"{names.node(commit.node)} renewed {claim} after it had been told that it was lost"
+                yield _at(record, commit, "I3", seen.session_id, what)
 
 
 def _started_after_takeover(record: Record, start: Opened | ToolStarted) -> Iterator[Violation]:
     node = record.run.nodes[start.node.rpartition(".")[0]]
-    if node.suspended:
-        return  # its monotonic clock stood still: only the fence in the database knows
+    if node.suspended or node.rate_changed:
+        return  # its monotonic clock stood still or was slow: only the fence in the database knows
     row = record.claim_before(start.session_id, start.moment)
     if row is None or row.execution_id == start.execution_id:
         return
-    what = f"called {start.tool}" if isinstance(start, ToolStarted) else "opened a request"
-    yield Violation(
-        rule="I3",
-        sentence=f"{start.node} {what} for {start.execution_id} after {row.execution_id} had taken over",
-        session=start.session_id,
-        node=start.node,
-        true_ms=start.moment.true_ms,
-        clocks=start.moment.clocks,
-        around=record.around(start.moment.entry),
-    )
+    if not _in_band(record, start.moment.true_ms, record.run.scenario.engine_config().clock_skew_ms_max):
+        return  # whoever took over may have done so early, by a clock that was far ahead
+    names = Names(record, start.session_id)
+    did = f"started tool {start.tool}" if isinstance(start, ToolStarted) else "opened a request"
+    what = f"{names.node(start.node)} {did} although {names.claim(row.execution_id)} had replaced its own"
+    yield _start(record, "I3", what, start)
+
+
+def _start(record: Record, rule: str, what: str, start: Opened | ToolStarted) -> Violation:
+    return accuse(record, rule, what, session=start.session_id, node=start.node, moment=start.moment)
 
 
 def i6(record: Record) -> Iterator[Violation]:
@@ -189,29 +182,15 @@ def i6(record: Record) -> Iterator[Violation]:
         wrong = "a second time" if key in started else None if called else "before its call was committed"
         started[key] = start
         if wrong is not None:
-            yield Violation(
-                rule="I6",
-                sentence=f"{start.node} started tool {start.tool} for call {start.call_id} {wrong}",
-                session=start.session_id,
-                node=start.node,
-                true_ms=start.moment.true_ms,
-                clocks=start.moment.clocks,
-                around=record.around(start.moment.entry),
-            )
+            node = Names(record, start.session_id).node(start.node)
+            what = f"{node} started tool {start.tool} for call {start.call_id} {wrong}"
+            yield _start(record, "I6", what, start)
 
 
 def i9(record: Record) -> Iterator[Violation]:
     """After each hop the publisher's memory equals the fold of its step's committed events."""
-    for moment, session_id, node, sentence in record.run.ledger.breaches:
-        yield Violation(
-            rule="I9",
-            sentence=sentence,
-            session=session_id,
-            node=node,
-            true_ms=moment.true_ms,
-            clocks=moment.clocks,
-            around=record.around(moment.entry),
-        )
+    for moment, session_id, node, what in record.run.ledger.breaches:
+        yield accuse(record, "I9", what, session=session_id, node=node, moment=moment)
 
 
 TRACE_CHECKS = (i2, i3, i6, i9)

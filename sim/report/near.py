@@ -11,6 +11,7 @@ from typing import Any
 
 import attrs
 
+from sim.project import MakeProject, Project
 from sim.run import Check, judge
 from sim.saved import tape_of
 from sim.scenario import Action, Fault, NodeClock, Scenario, TapeSpec
@@ -41,6 +42,7 @@ def nearest_that_held(
     checks: Sequence[Check] = (),
     *,
     runs_max: int = RUNS_MAX,
+    project: MakeProject = Project,
 ) -> Near | None:
     """The first candidate, from the smallest change on, whose run breaks nothing; None if none was found.
 
@@ -50,7 +52,7 @@ def nearest_that_held(
     for runs, near in enumerate(_candidates(scenario, expectations_matter)):
         if runs >= runs_max:
             return None
-        if not judge(near.scenario, near.tape(), checks).violations:
+        if not judge(near.scenario, near.tape(), checks, project=project).violations:
             return near
     return None
 

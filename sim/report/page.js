@@ -7,6 +7,7 @@ const SHAPES = {
   action: ["M0 -7 L6 5 L-6 5 Z", "what a client did"],
   commit: ["M-5 -5 H5 V5 H-5 Z", "commit"],
   refused: ["M-5 -5 L5 5 M5 -5 L-5 5", "write refused", "alarm"],
+  disk: ["M-5 -4 Q0 -8 5 -4 V4 Q0 8 -5 4 Z M-5 -4 Q0 0 5 -4", "what the disk did, or lost", "alarm"],
   open: ["M-5 -6 L6 0 L-5 6 Z", "provider request"],
   chunk: ["M-2.5 -2.5 H2.5 V2.5 H-2.5 Z", "stream chunk"],
   said: ["M0 -5 L5 0 L0 5 L-5 0 Z", "other stream event", "hollow"],
@@ -211,7 +212,7 @@ function drawMoment(layer, broken, run, x, height) {
   if (broken.ms === null) return;
   const at = x(broken.ms, broken.index === null ? run.end_index : broken.index);
   const line = make(layer, "line", { class: "moment", x1: at, x2: at, y1: 0, y2: height });
-  make(line, "title", {}, `${broken.rule}: ${broken.sentence}`);
+  make(line, "title", {}, `${broken.sentence} (${broken.rule})`);
   make(layer, "text", { class: "wrong", x: at + 4, y: height - 6 }, short(broken.rule, 24));
 }
 
@@ -282,7 +283,7 @@ function step(by) {
 function showBroken(place) {
   const run = DATA.runs[0], broken = run.broken[place];
   view.broken = place;
-  tell(`${broken.rule}: ${broken.sentence}`, "what broke", broken);
+  tell(`${broken.sentence} (${broken.rule})`, "what broke", broken);
   if (broken.ms === null) return;
   const there = run.marks.findIndex((mark) => mark.index === broken.index && mark.kind !== "action");
   view.chosen = there < 0 ? null : { it: charts[0], place: there };
@@ -338,8 +339,8 @@ function head(run) {
     (run.marks_left_out ? `; ${thousands(run.marks_left_out)} later marks are left out` : "");
   run.broken.forEach((broken, place) => {
     const item = make(document.getElementById("broken"), "li");
-    const when = broken.ms === null ? "" : ` (at ${thousands(broken.ms)} ms)`;
-    const button = make(item, "button", { type: "button" }, `${broken.rule}: ${broken.sentence}${when}`);
+    const when = broken.ms === null ? "" : `, at ${thousands(broken.ms)} ms`;
+    const button = make(item, "button", { type: "button" }, `${broken.sentence} (${broken.rule}${when})`);
     button.addEventListener("click", () => showBroken(place));
   });
   document.getElementById("to-broken").hidden = !run.broken.length;

@@ -10,10 +10,12 @@ from collections.abc import Callable, Iterable, Sequence
 import attrs
 
 from engine.records import JSON, Claim
+from sim.excerpt import once
+from sim.project import MakeProject, Project
 from sim.record import Record
 from sim.report.detail import claim_changes, detail
 from sim.run import Check, Result, judge
-from sim.scenario import Scenario
+from sim.scenario import DISK_KINDS, Scenario
 from sim.tape import Tape
 from sim.trace import Entry
 from sim.verdict import Violation
@@ -109,7 +111,9 @@ class Story:
         return attrs.asdict(self)
 
 
-def tell(scenario: Scenario, tape: Tape, checks: Sequence[Check] = ()) -> tuple[Story, Result]:
+def tell(
+    scenario: Scenario, tape: Tape, checks: Sequence[Check] = (), *, project: MakeProject = Project
+) -> tuple[Story, Result]:
     """Run a scenario from a tape, judge it as `run` does, and tell it."""
     told: list[Story] = []
 
@@ -117,7 +121,7 @@ def tell(scenario: Scenario, tape: Tape, checks: Sequence[Check] = ()) -> tuple[
         told.append(_story(record))
         return ()
 
-    result = judge(scenario, tape, checks=(*checks, listen))
+    result = judge(scenario, tape, checks=(*checks, listen), project=project)
     whole = attrs.evolve(
         told[0],
         verdict=result.verdict,
@@ -165,13 +169,14 @@ def _broken(violation: Violation) -> Broken:
     around = violation.around
     there = around[ENTRIES_BEFORE] if len(around) > ENTRIES_BEFORE else None
     exact = there is not None and there.true_ms == violation.true_ms
+    index = there.index if there is not None and exact else None
     return Broken(
         rule=violation.rule,
         sentence=violation.sentence,
         session=violation.session,
         node=violation.node,
         ms=violation.true_ms,
-        index=there.index if there is not None and exact else None,
+        index=index if violation.entry is None else violation.entry,
         line=violation.line,
     )
 
@@ -184,7 +189,8 @@ CHUNKS = ("TextChunk", "ReasoningChunk", "ToolInputChunk")
 def _marks(record: Record) -> list[Mark]:
     """Everything that has a place on a lane, in the order of true time."""
     executions = _Executions(record)
-    found = [mark for entry in record.run.trace.entries for mark in _mark(entry, executions.of)]
+    entries = once(record.run.trace.entries)
+    found = [mark for entry in entries for mark in _mark(entry, executions.of)]
     found += _client_marks(record)
     return sorted(found, key=lambda mark: (mark.ms, mark.index))
 
@@ -209,7 +215,9 @@ def _mark(entry: Entry, execution_of: Callable[[Entry], str | None]) -> Iterable
 def _lane_and_kind(entry: Entry) -> tuple[str, str] | None:
     node = entry.node.rpartition(".")[0] or entry.node
     match entry.kind:
-        case "commit" | "refused":
+        case "commit" | "refused" | "disk":
+            return STORE, entry.kind
+        case "fault" if entry.label in DISK_KINDS:
             return STORE, entry.kind
         case "provider":
             said = "chunk" if entry.label in CHUNKS else "said"
@@ -225,11 +233,12 @@ def _lane_and_kind(entry: Entry) -> tuple[str, str] | None:
 
 
 def _client_marks(record: Record) -> Iterable[Mark]:
-    """What clients did, and when; faults have marks of their own on their nodes."""
+    """What clients did, and when; faults have marks of their own, on their nodes or in the store's lane."""
     ledger = record.run.ledger
+    faults = {entry.fields["name"] for entry in record.run.trace.entries if entry.kind == "fault"}
     for name, moment in ledger.fired.items():
         answer = ledger.answers.get(name)
-        if answer is None and any(fault.name == name for fault in ledger.faults):
+        if answer is None and name in faults:
             continue
         yield Mark(
             index=moment.entry,

@@ -136,8 +136,9 @@ def test_the_command_prints_lines() -> None:
     assert result.exit_code == 0
     head, sentence, total = result.stdout.splitlines()
     assert head.startswith("found  I3      1 seeds 1000.0/1000  fence_by_expiry: the fence compares")
-    assert sentence.startswith("       slept_alone: a.1 wrote under the claim")
-    assert total == "1 of 1 protections were missed when they were off"
+    assert sentence.startswith("       slept_alone: a was suspended 31.0 s from")
+    assert sentence.endswith(" after it had expired")
+    assert total == "found 1 of 1 protections that were switched off"
 
 
 def test_the_command_fails_if_one_is_not_found() -> None:

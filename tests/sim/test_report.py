@@ -24,6 +24,7 @@ from sim.scenario import TapeSpec, load_scenario
 from sim.tape import Tape
 from sim.verdict import Violation
 from tests.sim.report_samples import HOSTILE, WORLD, none_interrupted, pages, scenario
+from tests.sim.test_machine import AT_SYNC, scenario_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -81,6 +82,26 @@ def test_every_commit_request_chunk_and_notification_is_a_mark() -> None:
         "tool": "a",
     }  # fmt: skip
     assert [mark.ms for mark in story.marks] == sorted(mark.ms for mark in story.marks)
+
+
+def test_what_befell_the_machine_is_in_the_stores_lane() -> None:
+    """Its faults are one mark each, not one for each node, and what the disk did stands beside them."""
+    faults = (
+        'as = "worn"; kind = "disk_error"; operation = "sync"; operations = 2; at_s = 0.1',
+        f'as = "dark"; kind = "power_loss"; when = {AT_SYNC}; for_s = 1.0',
+        'as = "unmet"; kind = "disk_full"; at_s = 50.0; for_s = 0.1',
+    )
+    story, _ = tell(scenario_of(*faults), Tape.fifo())
+    marks = [(mark.lane, mark.kind, mark.label.partition(";")[0]) for mark in story.marks]
+    assert [mark for mark in marks if mark[1] in ("fault", "disk")] == [
+        ("store", "fault", "disk_error"),
+        ("store", "fault", "power_loss"),
+        ("store", "disk", "power is back"),
+        ("store", "disk", "a sync failed"),
+        ("store", "disk", "a sync failed"),
+        ("store", "fault", "disk_full"),
+    ]
+    assert [mark for mark in marks if mark[0] == "clients"] == [("clients", "action", "send-1")]
 
 
 def test_the_broken_moment_points_at_its_entry() -> None:

@@ -82,6 +82,6 @@ def test_chromium_follows_the_keys(tmp_path: Path) -> None:
     first, second, back, broken, closed, scaled = (each[4] for each in told[6:])
     assert first.startswith("what a client did: hello")
     assert back == first != second
-    assert broken == f"X1: {HOSTILE}"
+    assert broken == f"{HOSTILE} (X1)"
     assert (closed, scaled) == (None, None)
     assert [by_time for *_, by_time, _ in told[-2:]] == [False, True]
