@@ -16,9 +16,11 @@ from pathlib import Path
 import attrs
 
 from sim.checks import check_invariants
-from sim.generate import generate
+from sim.generate import disturb, generate
+from sim.patience import deaf_to_ctrl_c
+from sim.project import Project, find_project
 from sim.record import Record
-from sim.saved import dump, lengths, tape_of, with_tape
+from sim.saved import dump, found_by, lengths, tape_of, with_tape
 from sim.scenario import Scenario
 from sim.schedulers import scheduler_of, tape_for
 from sim.shrink import shrink
@@ -26,8 +28,14 @@ from sim.sometimes import SOMETIMES, marks
 from sim.verdict import Violation
 from sim.world import World
 
-CHUNK = 20
-"""Seeds that one job takes at a time."""
+CHUNK = 5
+"""Seeds that one job takes at a time: few, as whoever stops a campaign waits for those under way."""
+
+LOOK_S = 0.2
+"""So often a campaign that waits for its jobs asks whether it is to go on."""
+
+NAME_MAX = 40
+"""Characters of a file's name that the names of its disturbed worlds begin with."""
 
 MARKS_DEMANDED_FROM = 5_000
 """A campaign of so many seeds must have reached every rare state; a shorter one only says what it missed."""
@@ -56,6 +64,7 @@ class Campaign:
     failures: list[Failure] = attrs.field(factory=list)
     saved: list[str] = attrs.field(factory=list)
     complete: bool = True
+    marks_demanded: bool = True  #: one world alone may well never reach a rare state
 
     @property
     def unreached(self) -> list[str]:
@@ -65,7 +74,8 @@ class Campaign:
     @property
     def broken(self) -> bool:
         """Whether something failed, or a long campaign missed a rare state."""
-        return bool(self.failures) or (self.seeds >= MARKS_DEMANDED_FROM and bool(self.unreached))
+        demanded = self.marks_demanded and self.seeds >= MARKS_DEMANDED_FROM
+        return bool(self.failures) or (demanded and bool(self.unreached))
 
     def add(self, other: Campaign) -> None:
         """Take in what another part of the campaign found."""
@@ -98,17 +108,21 @@ class Campaign:
         }
 
 
-def run_seed(seed: int) -> Campaign:
-    """One world from one seed."""
-    found = Campaign(seeds=1)
+def run_seed(seed: int, project: str | None = None, base: Scenario | None = None) -> Campaign:
+    """One world from one seed; `project` and `base` as for `campaign`."""
+    found, own = Campaign(seeds=1), project_of(project)
     scheduler = scheduler_of(seed)
     tape = tape_for(seed, scheduler)
-    scenario = generate(tape, f"seed_{seed}")
+    if base is None:
+        scenario = generate(tape, f"seed_{seed}", own.calls)
+    else:
+        # What the file expects is expected of its own run.
+        scenario = disturb(tape, attrs.evolve(base, expect=()), f"{base.name[:NAME_MAX]}_seed_{seed}")
     since = lengths(tape)
-    run = World(scenario, tape).run()
+    run = World(scenario, tape, project=own).run()
     try:
         record = Record(run)
-        violations = check_invariants(record)
+        violations = own.judge(record, check_invariants(record))
         found.gates = run.gates
         found.events = sum(len(happened) for happened in record.happened.values())
         found.faults_applied.update(fault.kind for fault in run.ledger.faults)
@@ -121,12 +135,17 @@ def run_seed(seed: int) -> Campaign:
     return found
 
 
-def run_chunk(first: int, count: int) -> Campaign:
+def run_chunk(first: int, count: int, project: str | None = None, base: Scenario | None = None) -> Campaign:
     """Some seeds, one after another."""
     found = Campaign()
     for seed in range(first, first + count):
-        found.add(run_seed(seed))
+        found.add(run_seed(seed, project, base))
     return found
+
+
+def project_of(name: str | None) -> Project:
+    """What the project named `module:function` brings to one more run; nothing for None."""
+    return find_project(name)()
 
 
 def campaign(
@@ -137,11 +156,17 @@ def campaign(
     jobs: int,
     save: Path | None,
     told: Callable[[Campaign], bool] = lambda campaign: True,
+    project: str | None = None,
+    base: Scenario | None = None,
 ) -> Campaign:
-    """Run until so many seeds are done or so many seconds have passed. `told` returning False stops it."""
+    """Run until so many seeds are done or so many seconds have passed. `told` returning False stops it.
+
+    Each seed makes a world of its own, or, with `base`, an order and more faults for that world.
+    `project` names a function, `module:function`, that makes what a project of the user's own brings.
+    """
     began = time.monotonic()
-    found = Campaign()
-    for part in _parts(_chunks(first, seeds), jobs):
+    found = Campaign(marks_demanded=base is None)
+    for part in _parts(_chunks(first, seeds, CHUNK if jobs > 1 else 1), jobs, project, base):
         found.add(part)
         found.seconds = time.monotonic() - began
         if not told(found) or (seconds is not None and found.seconds >= seconds):
@@ -149,53 +174,68 @@ def campaign(
             break
     if save is not None:
         for failure in found.failures:
-            found.saved.append(str(_save(failure, save)))
+            found.saved.append(str(_save(failure, save, project, lambda: told(found))))
     return found
 
 
-def _chunks(first: int, seeds: int | None) -> Iterator[tuple[int, int]]:
+def _chunks(first: int, seeds: int | None, most: int) -> Iterator[tuple[int, int]]:
     done = 0
     while seeds is None or done < seeds:
-        count = CHUNK if seeds is None else min(CHUNK, seeds - done)
+        count = most if seeds is None else min(most, seeds - done)
         yield first + done, count
         done += count
 
 
-def _parts(chunks: Iterator[tuple[int, int]], jobs: int) -> Iterator[Campaign]:
+def _parts(
+    chunks: Iterator[tuple[int, int]], jobs: int, project: str | None, base: Scenario | None
+) -> Iterator[Campaign]:
     """The chunks' results in order, computed by `jobs` processes."""
     if jobs <= 1:
         for first, count in chunks:
-            yield run_chunk(first, count)
+            yield run_chunk(first, count, project, base)
         return
     spawn = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(jobs, mp_context=spawn) as pool:
         waiting: collections.deque[concurrent.futures.Future[Campaign]] = collections.deque()
         try:
             for first, count in chunks:
-                waiting.append(pool.submit(run_chunk, first, count))
+                with deaf_to_ctrl_c():  # the first ones start the processes
+                    waiting.append(pool.submit(run_chunk, first, count, project, base))
                 if len(waiting) >= 2 * jobs:
-                    yield waiting.popleft().result()
+                    yield from _awaited(waiting.popleft())
             while waiting:
-                yield waiting.popleft().result()
+                yield from _awaited(waiting.popleft())
         finally:
             pool.shutdown(cancel_futures=True)
 
 
-def _save(failure: Failure, folder: Path) -> Path:
-    """Shrink a failure and write it as a scenario file that replays it."""
+def _awaited(part: concurrent.futures.Future[Campaign]) -> Iterator[Campaign]:
+    """The part, and until it is there nothing, again and again."""
+    while not concurrent.futures.wait((part,), LOOK_S).done:
+        yield Campaign()
+    yield part.result()
+
+
+def _save(failure: Failure, folder: Path, project: str | None, told: Callable[[], bool]) -> Path:
+    """Shrink a failure, as long as `told` allows it, and write it as a scenario file that replays it."""
     rules = {violation.rule for violation in failure.violations}
-    small, _ = shrink(failure.scenario, lambda candidate: bool(rules & broken_rules(candidate)))
-    sentence = str(failure.violations[0]).replace("\n", " ")
+    small, _ = shrink(
+        failure.scenario,
+        lambda candidate: bool(rules & broken_rules(candidate, project)),
+        told=lambda runs: told(),
+    )
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{small.name}.toml"
-    path.write_text(dump(attrs.evolve(small, proves=f"Found by fuzzing, and must hold: {sentence}")))
+    path.write_text(dump(attrs.evolve(small, proves=found_by("fuzzing", failure.violations[0]))))
     return path
 
 
-def broken_rules(scenario: Scenario) -> set[str]:
-    """The rules that a run of the scenario's own tape breaks."""
-    run = World(scenario, tape_of(scenario)).run()
+def broken_rules(scenario: Scenario, project: str | None = None) -> set[str]:
+    """The rules that a run of the scenario's own tape breaks, those of `project` among them."""
+    own = project_of(project)
+    run = World(scenario, tape_of(scenario), project=own).run()
     try:
-        return {violation.rule for violation in check_invariants(Record(run))}
+        record = Record(run)
+        return {violation.rule for violation in own.judge(record, check_invariants(record))}
     finally:
         run.close()

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import re
+import textwrap
 from typing import Any
 
 import attrs
 
 from engine.providers.script import Reply
+from engine.shape import Decoder
 from sim.scenario import Scenario, TapeSpec
+from sim.scenario.meaning import check_meaning
 from sim.tape import Draw, Tape
+from sim.verdict import Violation
 
 HIDDEN_FIELDS = ("line", "file")
+WIDTH = 100
+
+FOUND = re.compile(r"Found by .*\(([^(),]+)(?:, [^()]*)?\)")
+"""What `found_by` writes ends with the rule and the place in brackets."""
 
 
 def with_tape(scenario: Scenario, tape: Tape, since: dict[str, int]) -> Scenario:
@@ -37,7 +46,38 @@ def dump(scenario: Scenario) -> str:
     import tomli_w  # only campaigns write files, and only they need it
 
     whole: dict[str, Any] = _table(scenario)
-    return tomli_w.dumps(whole, multiline_strings=False)
+    tape: dict[str, list[int]] | None = whole.pop("tape", None)
+    text = tomli_w.dumps(whole, multiline_strings=False)
+    if tape is None:
+        return text
+    draws = "".join(f"{stream} = {_wrapped(values)}\n" for stream, values in tape.items())
+    return f"{text}\n[tape]\n{draws}"
+
+
+def _wrapped(values: list[int]) -> str:
+    """A list of numbers with many of them on a line."""
+    return "\n".join(textwrap.wrap(str(values), WIDTH, subsequent_indent="  "))
+
+
+def is_valid(scenario: Scenario) -> bool:
+    """Whether the file that `dump` would write has no problem. Its tape isn't looked at."""
+    raw = _table(attrs.evolve(scenario, tape=None))
+    decoder = Decoder(line_of=lambda path: 0)
+    decoder.table(Scenario, raw, ())
+    check_meaning(raw, decoder)
+    return not decoder.flaws
+
+
+def found_by(how: str, violation: Violation) -> str:
+    """What a saved failure proves once it is mended; it names the rule that was broken."""
+    sentence = " ".join(str(violation).split())
+    return f"Found by {how}, and must hold: {sentence}"
+
+
+def rule_found(scenario: Scenario) -> str | None:
+    """The rule that a saved failure broke when it was found; None if its words don't say."""
+    named = FOUND.fullmatch(scenario.proves)
+    return None if named is None else named[1]
 
 
 def _trimmed(values: list[int]) -> tuple[int, ...]:

@@ -1,104 +1,81 @@
 """Makes a failing scenario small: what isn't needed for the same rule to break is taken away.
 
-First the world (faults, clients, listeners, sessions, nodes), then the draws of its tape, towards zeros.
+First the world (`sim.shrink_candidates` says in which steps), then the draws of its tape, towards zeros.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable
 
-import attrs
-
-from sim.scenario import Scenario, TapeSpec
+from sim.saved import is_valid
+from sim.scenario import Scenario
+from sim.shrink_candidates import WAYS, Way
 
 STILL_FAILS = Callable[[Scenario], bool]
 
-PARTS = ("faults", "listeners", "followers", "actions", "expect", "sessions", "nodes", "tools")
+RUNS_MAX = 400
 
 
-def shrink(scenario: Scenario, still_fails: STILL_FAILS, *, runs_max: int = 400) -> tuple[Scenario, int]:
+class _Stopped(Exception):
+    """The budget is used up, or whoever waits has had enough."""
+
+
+def shrink(
+    scenario: Scenario,
+    still_fails: STILL_FAILS,
+    *,
+    runs_max: int = RUNS_MAX,
+    told: Callable[[int], bool] = lambda runs: True,
+) -> tuple[Scenario, int]:
     """The smallest scenario found that still fails, and how many runs that took.
 
-    `still_fails` runs a candidate; one that isn't valid any more simply doesn't fail.
+    `still_fails` runs a candidate; it gets only those of which a file could be written and read again. `told`
+    is asked before each run; False from it ends the search with what was found so far.
     """
-    runs = 0
-
-    def fails(candidate: Scenario) -> bool:
-        nonlocal runs
-        runs += 1
-        return still_fails(candidate)
-
-    smaller = True
-    while smaller and runs < runs_max:
-        smaller = False
-        for candidate in _candidates(scenario):
-            if runs >= runs_max:
-                break
-            if fails(candidate):
-                scenario, smaller = candidate, True
-                break
-    return scenario, runs
+    search = _Search(scenario, still_fails, runs_max, told)
+    try:
+        while search.round():
+            pass
+    except _Stopped:
+        pass
+    return search.smallest, search.runs
 
 
-def _candidates(scenario: Scenario) -> Iterator[Scenario]:
-    for part in PARTS:
-        yield from _without_one(scenario, part)
-    if scenario.tape is not None:
-        yield from _calmer(scenario, scenario.tape)
+class _Search:
+    def __init__(
+        self, scenario: Scenario, still_fails: STILL_FAILS, runs_max: int, told: Callable[[int], bool]
+    ) -> None:
+        self.smallest = scenario
+        self.runs = 0
+        self._still_fails = still_fails
+        self._runs_max = runs_max
+        self._told = told
 
+    def round(self) -> bool:
+        """Go through all ways to make it smaller, each as often as it helps; whether any did."""
+        before = self.smallest
+        for way in WAYS:
+            place: int | None = 0
+            while place is not None:
+                place = self._go_on(way, place)
+        return self.smallest != before
 
-def _without_one(scenario: Scenario, part: str) -> Iterator[Scenario]:
-    items = getattr(scenario, part)
-    least = 1 if part in ("nodes", "sessions") else 0
-    if len(items) <= least:
-        return
-    for place in reversed(range(len(items))):
-        rest = (*items[:place], *items[place + 1 :])
-        changed: dict[str, Any] = {part: rest}
-        candidate = attrs.evolve(scenario, **changed)
-        if _refers_to_known(candidate):
-            yield candidate
+    def _go_on(self, way: Way, start: int) -> int | None:
+        """Try what this way offers from a place on; where something failed, None if nothing did. What had no
+        effect before is left to the next round: it will hardly have one now."""
+        for place, candidate in enumerate(way(self.smallest)):
+            if place >= start and self._fails(candidate):
+                return place
+        return None
 
-
-def _refers_to_known(scenario: Scenario) -> bool:
-    """Whether every node and session that is mentioned is there."""
-    nodes = {node.name for node in scenario.nodes}
-    sessions = {session.name for session in scenario.sessions}
-    items: list[Any] = [
-        *scenario.actions,
-        *scenario.faults,
-        *scenario.listeners,
-        *scenario.followers,
-    ]
-    acts = {action.as_ for action in scenario.actions} | {fault.as_ for fault in scenario.faults}
-    for item in items:
-        if item.node not in nodes or getattr(item, "session", None) not in (None, *sessions):
+    def _fails(self, candidate: Scenario) -> bool:
+        """Run a candidate, and go on from it if it fails. Raises `_Stopped`."""
+        if candidate == self.smallest or not is_valid(candidate):
             return False
-        when = getattr(item, "when", None)
-        if getattr(when, "node", None) not in (None, *nodes):
-            return False
-        if getattr(when, "after", None) not in (None, *acts):
-            return False
-    return True
-
-
-def _calmer(scenario: Scenario, tape: TapeSpec) -> Iterator[Scenario]:
-    """The same with a whole stream of zeros, then with ever smaller pieces of one."""
-    for field in attrs.fields(TapeSpec):
-        values: tuple[int, ...] = getattr(tape, field.name)
-        size = len(values)
-        while size >= 1:
-            for start in range(0, len(values), size):
-                piece = values[start : start + size]
-                if any(piece):
-                    calm = (*values[:start], *(0 for _ in piece), *values[start + size :])
-                    yield attrs.evolve(scenario, tape=attrs.evolve(tape, **{field.name: _trimmed(calm)}))
-            size //= 4
-
-
-def _trimmed(values: tuple[int, ...]) -> tuple[int, ...]:
-    end = len(values)
-    while end and values[end - 1] == 0:
-        end -= 1
-    return values[:end]
+        if self.runs >= self._runs_max or not self._told(self.runs):
+            raise _Stopped
+        self.runs += 1
+        fails = self._still_fails(candidate)
+        if fails:
+            self.smallest = candidate
+        return fails
