@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
 
 import attrs
 import click
-from rich.console import Console
-from rich.progress import Progress
 
-from sim.cli_input import SCENARIO, BadInput, unless_unwritable
+from sim.cli_input import SCENARIO, refuse_without_engine, unless_unwritable
+from sim.cli_output import echo_json, violation_lines
 from sim.explore import Exploration, Failure
 from sim.explore import explore as explore_schedules
-from sim.patience import stopped_by_ctrl_c
-from sim.saved import dump
+from sim.patience import patience
+from sim.saved import dump, found_by
 from sim.scenario import Scenario
 
 BROKEN = 1
 
 
-@click.command()
+@click.command(short_help="Run every order of a scenario's tasks, up to a bound.")
 @click.argument("scenario", metavar="FILE", type=SCENARIO)
 @click.option(
     "--deviations",
@@ -31,7 +28,18 @@ BROKEN = 1
     show_default=True,
     help="How often a schedule may deviate from first in, first out.",
 )
-@click.option("--schedules-max", type=click.IntRange(min=1), default=10_000, show_default=True)
+@click.option(
+    "--schedules-max",
+    type=click.IntRange(min=1),
+    default=10_000,
+    show_default=True,
+    help="Stop after so many.",
+)
+@click.option(
+    "--no-reduction",
+    is_flag=True,
+    help="Run orders, too, that differ from one that was run only in steps that commute.",
+)
 @click.option(
     "--save",
     type=click.Path(path_type=Path),
@@ -44,28 +52,29 @@ def explore(
     scenario: Scenario,
     deviations: int,
     schedules_max: int,
+    no_reduction: bool,
     save: Path | None,
     as_json: bool,
 ) -> None:
     """Run every order of a scenario's tasks that deviates at most so often, and check the invariants.
 
-    It says `exhausted` only if there is no further such schedule. The first failure ends the search and is
-    saved with its tape. Exit status: 0 nothing broke, 1 something did, 2 bad input.
+    It says `exhausted` only if no further such schedule could come to something else. The first failure ends
+    the search and is saved with its tape. Ctrl-C keeps what was found so far.
+
+    Exit status: 0 nothing broke, 1 something did, 2 bad input.
     """
-    if scenario.config_refused is not None:
-        raise BadInput(f"{scenario.file}: this scenario expects that no engine opens: nothing to explore")
-    with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
-        task = bar.add_task(scenario.name, total=schedules_max)
-        with stopped_by_ctrl_c() as stopped:
-
-            def told(so_far: Exploration) -> bool:
-                bar.update(task, completed=so_far.schedules)
-                return not stopped()
-
-            found = explore_schedules(scenario, deviations=deviations, schedules_max=schedules_max, told=told)
+    refuse_without_engine(scenario, "explore")
+    with patience(scenario.name, schedules_max) as waiting:
+        found = explore_schedules(
+            scenario,
+            deviations=deviations,
+            schedules_max=schedules_max,
+            reduction=not no_reduction,
+            told=lambda so_far: waiting.told(so_far.schedules),
+        )
     saved = None if found.failure is None else _save(found.failure, scenario, save)
     if as_json:
-        click.echo(json.dumps({**found.as_json(), "saved": saved}, indent=2))
+        echo_json({**found.as_json(), "saved": saved})
     else:
         _print(found, saved)
     context.exit(0 if found.failure is None else BROKEN)
@@ -73,8 +82,7 @@ def explore(
 
 def _save(failure: Failure, scenario: Scenario, path: Path | None) -> str:
     path = path or Path(f"{scenario.name}.broken.toml")
-    sentence = str(failure.violations[0]).replace("\n", " ")
-    proves = f"Found by exploring schedules, and must hold: {sentence}"
+    proves = found_by("exploring schedules", failure.violations[0])
     with unless_unwritable():
         path.write_text(dump(attrs.evolve(failure.scenario, proves=proves)), encoding="utf-8")
     return str(path)
@@ -82,8 +90,9 @@ def _save(failure: Failure, scenario: Scenario, path: Path | None) -> str:
 
 def _print(found: Exploration, saved: str | None) -> None:
     if found.failure is not None:
-        for violation in found.failure.violations:
-            click.echo(f"BROKEN {violation}")
+        click.echo("BROKEN")
+        for line in violation_lines(found.failure.violations):
+            click.echo(line)
     click.echo(str(found))
     if saved is not None:
-        click.echo(f"saved {saved}; replay it with: python -m sim run {saved}")
+        click.echo(f"saved {saved}; see it again with: python -m sim replay {saved}")

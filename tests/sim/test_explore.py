@@ -16,7 +16,7 @@ from sim.__main__ import main
 from sim.explore import Frontier, explore
 from sim.record import Record
 from sim.run import judge
-from sim.saved import tape_of
+from sim.saved import rule_found, tape_of
 from sim.scenario import Scenario, TapeSpec, load_scenario, parse_scenario
 from sim.tape import Tape
 from sim.verdict import Violation
@@ -113,7 +113,7 @@ def test_each_schedule_is_run_once(numbers: list[int], length: int, deviations: 
 def test_one_deviation_is_every_draw_once() -> None:
     """With one deviation there are as many schedules as other values of the draws of the plain order."""
     one = scenario(ALONE)
-    found = explore(one, deviations=1, schedules_max=10_000)
+    found = explore(one, deviations=1, schedules_max=10_000, reduction=False)
     assert found.schedules == 1 + sum(bound - 1 for bound in fifo_bounds(one))
     assert found.end == "exhausted"
     assert found.failure is None
@@ -123,7 +123,7 @@ def test_no_deviation_is_the_plain_order() -> None:
     """Zero deviations are one schedule, the one that `run` runs."""
     one = scenario()
     found = explore(one, deviations=0, schedules_max=1)
-    assert str(found) == "exhausted, d = 0, 1 schedules, 1 different logs"
+    assert str(found) == "exhausted, d = 0, 1 schedules, 0 pruned, 1 different logs"
     assert found.gates == judge(one, Tape.fifo()).gates
 
 
@@ -180,7 +180,7 @@ def test_the_command_says_how_it_ended(tmp_path: Path) -> None:
     done = CliRunner().invoke(main, ["explore", str(path), "--schedules-max", "3"])
     assert (done.exit_code, done.output.splitlines()[-1]) == (
         0,
-        "budget reached, d = 1, 3 schedules, 1 different logs",
+        "budget reached, d = 1, 3 schedules, 0 pruned, 1 different logs",
     )
     done = CliRunner().invoke(main, ["explore", str(path), "--deviations", "0", "--json"])
     facts = json.loads(done.output)
@@ -199,8 +199,9 @@ def test_the_command_saves_the_first_failure(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr("sim.explore.check_invariants", lambda record: list(t_first(record)))
     done = CliRunner().invoke(main, ["explore", str(path), "--save", str(saved)])
     assert done.exit_code == 1
-    assert "BROKEN T1: t was first" in done.output
-    assert f"python -m sim run {saved}" in done.output
+    assert done.output.startswith("BROKEN\n  t was first\n    T1\nbroken, d = 1, ")
+    assert f"python -m sim replay {saved}" in done.output
+    assert rule_found(load_scenario(saved)) == "T1"
     again = load_scenario(saved)
     assert [one.rule for one in judge(again, tape_of(again), checks=(t_first,)).violations] == ["T1"]
 
@@ -212,3 +213,16 @@ def test_the_command_refuses_what_it_cant_explore(tmp_path: Path) -> None:
     path = tmp_path / "refused.toml"
     path.write_text(SMALL + '[[expect]]\nconfig_refused = "must"\n')
     assert CliRunner().invoke(main, ["explore", str(path)]).exit_code == 2
+
+
+def test_the_command_can_run_every_schedule(tmp_path: Path) -> None:
+    """Without reduction each schedule runs, and the line and the object say so."""
+    path = tmp_path / "small.toml"
+    path.write_text(ALONE)
+    done = CliRunner().invoke(main, ["explore", str(path), "--no-reduction", "--schedules-max", "2"])
+    assert done.output.splitlines()[-1] == (
+        "budget reached, d = 1, 2 schedules without reduction, 1 different logs"
+    )
+    done = CliRunner().invoke(main, ["explore", str(path), "--no-reduction", "-d", "0", "--json"])
+    facts = json.loads(done.output)
+    assert (facts["reduction"], facts["schedules"], facts["pruned"], facts["outcomes"]) == (False, 1, 0, 1)
