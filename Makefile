@@ -11,7 +11,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
 
 demo: $(VENV)/.installed
 	$(BIN)/python -m engine demo
-	$(BIN)/python -m sim run scenarios
+	$(BIN)/python -m sim demo scenarios
 
 test: lint types unit scenarios
 

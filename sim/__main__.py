@@ -3,29 +3,31 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import attrs
 import click
 from rich.console import Console
-from rich.progress import Progress
 from rich.text import Text
 
 from sim.cli_ablate import ablate
+from sim.cli_demo import demo
 from sim.cli_explore import explore
 from sim.cli_from_log import from_log
+from sim.cli_fuzz import fuzz
+from sim.cli_input import BadInput, project_option
+from sim.cli_matrix import matrix
+from sim.cli_output import count, echo_json, violation_lines
+from sim.cli_replay import replay
 from sim.cli_report import report
+from sim.cli_shrink import shrink
 from sim.determinism import other_process
-from sim.fuzz import Campaign, broken_rules, campaign
-from sim.matrix import Matrix, grid, run_matrix
-from sim.patience import stopped_by_ctrl_c
+from sim.patience import patience
+from sim.project import find_project
 from sim.run import Result, run_scenario
-from sim.saved import dump
 from sim.scenario import Problem, Scenario, ScenarioError, check_scenario, load_scenario
-from sim.shrink import shrink as shrink_scenario
-from sim.sometimes import SOMETIMES
 from sim.tape import Tape
 
 HELD, BROKEN, BAD_INPUT = 0, 1, 2
@@ -37,11 +39,13 @@ Paths = tuple[Path, ...]
 def main() -> None:
     """Run Fencepost's engine in a deterministic world, and say what held.
 
+    Begin with `run FILE`; docs/simulator.md tells how to think in it. Each command takes --json.
+
     Exit status: 0 all held, 1 something broke, 2 bad input.
     """
 
 
-@main.command()
+@main.command(short_help="Run scenario files, and judge each.")
 @click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print a list of objects instead of lines.")
 @click.option(
@@ -54,17 +58,29 @@ def main() -> None:
     is_flag=True,
     help="Run each again, here and in a process with another hash order, and compare every step.",
 )
-def run(paths: Paths, as_json: bool, seed: int | None, check_determinism: bool) -> None:
-    """Run scenario files, or all of a folder's, and judge each by its expectations and the invariants."""
-    scenarios = [_load(path) for path in _files(paths)]
+@project_option
+def run(paths: Paths, as_json: bool, seed: int | None, check_determinism: bool, project: str | None) -> None:
+    """Run scenario files, or all of a folder's, and judge each by its expectations and the invariants.
+
+    Ctrl-C keeps what was found so far.
+
+    Exit status: 0 all held, 1 something broke, 2 bad input.
+    """
+    scenarios = _load(_files(paths))
     out = Console(highlight=False, soft_wrap=True)
     results: list[Result] = []
     if not as_json:
         out.print(Text(f"{'':6} {'gates':>11} {'true time':>10} digest   scenario", style="dim"))
     make_tape = None if seed is None else lambda: Tape.seeded(seed)
-    with other_process() if check_determinism else contextlib.nullcontext() as other:
+    made = find_project(project)
+    with (
+        other_process(project) if check_determinism else contextlib.nullcontext() as other,
+        patience("run", len(scenarios)) as waiting,
+    ):
         for scenario in scenarios:
-            result = run_scenario(scenario, make_tape, check_determinism=check_determinism)
+            if not waiting.told(len(results)):
+                break
+            result = run_scenario(scenario, make_tape, check_determinism=check_determinism, project=made)
             if other is not None:
                 differs = other.differs(scenario, result.entries, seed)
                 result = attrs.evolve(result, violations=[*result.violations, *differs])
@@ -73,147 +89,32 @@ def run(paths: Paths, as_json: bool, seed: int | None, check_determinism: bool) 
                 _print(out, result)
     broken = sum(result.verdict == "broken" for result in results)
     if as_json:
-        click.echo(json.dumps([result.as_json() for result in results], indent=2))
+        echo_json([result.as_json() for result in results])
     else:
         gates = sum(result.gates for result in results)
-        out.print(f"{len(results) - broken} held, {broken} broken, {gates} gates")
+        left = len(scenarios) - len(results)
+        stopped = f", stopped early: {left} not run" if left else ""
+        out.print(f"{len(results) - broken} held, {broken} broken, {gates} gates{stopped}")
     sys.exit(BROKEN if broken else HELD)
 
 
-@main.command()
-@click.argument("path", type=click.Path(path_type=Path))
-@click.option("--json", "as_json", is_flag=True, help="Print one object instead of the grid.")
-def matrix(path: Path, as_json: bool) -> None:
-    """Interrupt a scenario at each of its gates in each way, and check every invariant after recovery.
-
-    A dot held, an X broke, a blank can't apply. Ctrl-C keeps what was found so far.
-    """
-    scenario = _load(_files((path,))[0])
-    if scenario.config_refused is not None:
-        _refuse(f"{path}: this scenario expects that no engine opens, so there is nothing to interrupt")
-    with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
-        task = bar.add_task(scenario.name, total=None)
-        with stopped_by_ctrl_c() as stopped:
-
-            def told(done: int, of: int) -> bool:
-                bar.update(task, completed=done, total=of)
-                return not stopped()
-
-            found = run_matrix(scenario, told)
-    if as_json:
-        click.echo(json.dumps(found.as_json(), indent=2))
-    else:
-        _print_matrix(found)
-    sys.exit(BROKEN if found.failures else HELD)
-
-
-@main.command()
-@click.option("--seeds", type=click.IntRange(min=1), help="How many; 1000 unless --seconds is given.")
-@click.option("--from", "first", type=click.IntRange(min=0), default=0, show_default=True, help="The first.")
-@click.option("--seconds", type=click.FloatRange(min=0), help="Stop after so long.")
-@click.option("--jobs", type=click.IntRange(min=1), default=1, show_default=True, help="Processes.")
-@click.option("--save", type=click.Path(path_type=Path), help="Folder for what fails, shrunk.")
-@click.option("--json", "as_json", is_flag=True, help="Print one object instead of the tables.")
-def fuzz(
-    seeds: int | None, first: int, seconds: float | None, jobs: int, save: Path | None, as_json: bool
-) -> None:
-    """Run generated worlds, a seed each, and check every invariant. Ctrl-C keeps what was found so far.
-
-    It prints which faults were really applied and which rare states were reached: an empty campaign must not
-    look like a clean one. From 5000 seeds on, a rare state that was never reached fails the campaign.
-    """
-    if seeds is None and seconds is None:
-        seeds = 1_000
-    with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
-        task = bar.add_task("fuzz", total=seeds)
-        with stopped_by_ctrl_c() as stopped:
-
-            def told(so_far: Campaign) -> bool:
-                bar.update(task, completed=so_far.seeds)
-                return not stopped()
-
-            found = campaign(seeds=seeds, first=first, seconds=seconds, jobs=jobs, save=save, told=told)
-    if as_json:
-        click.echo(json.dumps(found.as_json(), indent=2))
-    else:
-        _print_campaign(found)
-    sys.exit(BROKEN if found.broken else HELD)
-
-
-def _print_campaign(found: Campaign) -> None:
-    facts = found.as_json()
-    click.echo(
-        f"{found.seeds} seeds in {found.seconds:.1f} s ({facts['runs_per_s']} runs/s), per run "
-        f"{facts['gates_per_run']} gates and {facts['events_per_run']} events"
-        f"{'' if found.complete else ', stopped early'}"
-    )
-    click.echo("faults applied:")
-    for kind, count in sorted(found.faults_applied.items()):
-        click.echo(f"  {count:>8} {kind}")
-    click.echo("sometimes:")
-    for name in SOMETIMES:
-        click.echo(f"  {found.sometimes[name]:>8} {name}")
-    for failure in found.failures:
-        click.echo(f"BROKEN seed {failure.seed} ({failure.scheduler})")
-        for violation in failure.violations:
-            click.echo(f"  {violation}")
-    for path in found.saved:
-        click.echo(f"saved {path}; replay it with: python -m sim run {path}")
-    if found.broken and found.unreached and not found.failures:
-        click.echo(f"never reached: {'; '.join(found.unreached)}")
-
-
-@main.command()
-@click.argument("path", type=click.Path(path_type=Path))
-@click.option("--output", "-o", type=click.Path(path_type=Path), help="Where to write; default: print it.")
-def shrink(path: Path, output: Path | None) -> None:
-    """Make a failing scenario small: what isn't needed for the same rules to break is taken away."""
-    scenario = _load(_files((path,))[0])
-    rules = broken_rules(scenario)
-    if not rules:
-        click.echo(f"{path}: every invariant held, so there is nothing to shrink", err=True)
-        sys.exit(BAD_INPUT)
-    small, runs = shrink_scenario(scenario, lambda candidate: bool(rules & broken_rules(candidate)))
-    click.echo(f"{runs} runs, still broken: {', '.join(sorted(rules))}", err=True)
-    if output is None:
-        click.echo(dump(small))
-    else:
-        output.write_text(dump(small))
-    sys.exit(BROKEN)
-
-
-def _print_matrix(found: Matrix) -> None:
-    for line in grid(found):
-        click.echo(line)
-    for cell in found.failures:
-        for violation in cell.violations or ():
-            click.echo(f"gate {cell.place.number} {cell.mode}: {violation}")
-    facts = found.as_json()
-    click.echo(f"windows that occurred: {', '.join(found.windows) or 'none'}")
-    click.echo(
-        f"{facts['gates']} gates, {facts['cells']} cells, {facts['not_applicable']} can't apply, "
-        f"{facts['failures']} broken{'' if found.complete else ' (stopped early)'}"
-    )
-
-
-@main.command()
+@main.command(short_help="Validate scenario files without running them.")
 @click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print a list of problems instead of lines.")
 def check(paths: Paths, as_json: bool) -> None:
-    """Validate scenario files without running them."""
+    """Validate scenario files, or all of a folder's, without running them.
+
+    Exit status: 0 there is no problem, 2 there are some.
+    """
     files = _files(paths)
     problems = [problem for path in files for problem in check_scenario(path)]
     if as_json:
-        click.echo(json.dumps([_problem_json(problem) for problem in problems], indent=2))
+        echo_json([_problem_json(problem) for problem in problems])
     else:
         for problem in problems:
             click.echo(str(problem))
-        click.echo(f"{_count(len(files), 'file')}, {_count(len(problems), 'problem')}")
+        click.echo(f"{count(len(files), 'file')}, {count(len(problems), 'problem')}")
     sys.exit(BAD_INPUT if problems else HELD)
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _files(paths: Paths) -> list[Path]:
@@ -223,26 +124,27 @@ def _files(paths: Paths) -> list[Path]:
         if path.is_dir():
             inside = sorted(path.rglob("*.toml"))
             if not inside:
-                _refuse(f"{path}: no scenario file (*.toml) in this folder")
+                raise BadInput(f"{path}: no scenario file (*.toml) in this folder")
             found += inside
         elif path.is_file():
             found.append(path)
         else:
-            _refuse(f"{path}: there is no such file or folder")
+            raise BadInput(f"{path}: there is no such file or folder")
     return list(dict.fromkeys(found))
 
 
-def _load(path: Path) -> Scenario:
-    try:
-        return load_scenario(path)
-    except ScenarioError as exc:
-        _refuse(str(exc))
-        raise AssertionError from exc
-
-
-def _refuse(message: str) -> None:
-    click.echo(message, err=True)
-    sys.exit(BAD_INPUT)
+def _load(paths: Sequence[Path]) -> list[Scenario]:
+    """All of the files, or a refusal that tells every problem of every one."""
+    found: list[Scenario] = []
+    wrong: list[str] = []
+    for path in paths:
+        try:
+            found.append(load_scenario(path))
+        except ScenarioError as exc:
+            wrong.append(str(exc))
+    if wrong:
+        raise BadInput("\n".join(wrong))
+    return found
 
 
 def _print(out: Console, result: Result) -> None:
@@ -250,9 +152,10 @@ def _print(out: Console, result: Result) -> None:
     facts = f"{result.gates:>5} gates {result.virtual_s:>8.1f} s {result.digest[:8]}"
     out.print(mark, facts, Text(result.scenario.name, style="bold"))
     for violation in result.violations:
-        out.print(Text(f"       {violation}"))
-        for entry in violation.around:
-            out.print(Text(f"         {entry}", style="dim"))
+        sentence, *rest = violation_lines([violation], indent="       ")
+        out.print(Text(sentence))
+        for line in rest:
+            out.print(Text(line, style="dim"))
 
 
 def _problem_json(problem: Problem) -> dict[str, object]:
@@ -266,9 +169,14 @@ def _problem_json(problem: Problem) -> dict[str, object]:
 
 
 main.add_command(ablate)
+main.add_command(demo)
 main.add_command(explore)
 main.add_command(from_log)
+main.add_command(fuzz)
+main.add_command(matrix)
+main.add_command(replay)
 main.add_command(report)
+main.add_command(shrink)
 
 if __name__ == "__main__":
     main()

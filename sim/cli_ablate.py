@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Iterator, Sequence
 
 import click
-from rich.console import Console
-from rich.progress import Progress, TaskID
 
 from sim.ablations import ABLATIONS, GENERATED, Ablation, Finding, named, search
 from sim.ablations.search import SAMPLE, SEEDS_MAX
 from sim.cli_input import BadInput
-from sim.patience import stopped_by_ctrl_c
+from sim.cli_output import echo_json
+from sim.patience import patience
 
 NOT_FOUND = 1
 
@@ -31,9 +28,11 @@ class Named(click.ParamType[Ablation]):
             raise BadInput(str(exc.args[0])) from exc
 
 
-@click.command()
+@click.command(short_help="Switch protections off, and see each one missed.")
 @click.argument("names", metavar="[NAME]...", nargs=-1, type=Named())
-@click.option("--seeds", type=click.IntRange(min=1), default=SEEDS_MAX, show_default=True, help="At most.")
+@click.option(
+    "--seeds", type=click.IntRange(min=1), default=SEEDS_MAX, show_default=True, help="Try at most so many."
+)
 @click.option(
     "--sample",
     type=click.IntRange(min=0),
@@ -55,32 +54,26 @@ def ablate(
     """Switch off one protection of the engine at a time, and look for an invariant that breaks.
 
     Every seed is run twice: with the protection off, and with it on, where nothing may break. Without a NAME
-    all are tried. Ctrl-C stops the one that is looked for, and tries no more.
+    all are tried. Ctrl-C keeps what was found so far, and tries no more.
+
     Exit status: 0 all were found, 1 some weren't, 2 there is no such protection.
     """
     sources = GENERATED if generated else None
     findings: list[Finding] = []
-    with (
-        Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar,
-        stopped_by_ctrl_c() as stopped,
-    ):
+    with patience("ablate") as waiting:
         for ablation in names or ABLATIONS:
-            if stopped():
-                break
-            task = bar.add_task(ablation.name, total=seeds)
-
-            def told(runs: int, task: TaskID = task) -> bool:
-                bar.update(task, completed=runs)
-                return not stopped()
-
-            found = search(ablation, seeds_max=seeds, sample=sample, sources=sources, told=told)
-            bar.remove_task(task)
+            waiting.begin(ablation.name, seeds)
+            found = search(ablation, seeds_max=seeds, sample=sample, sources=sources, told=waiting.told)
+            if waiting.stopped() and found.violation is None and not found.control:
+                break  # it wasn't missed: nobody looked to the end
             findings.append(found)
             if not as_json:
                 for line in lines(found):
                     click.echo(line)
+            if waiting.stopped():
+                break
     if as_json:
-        click.echo(json.dumps([found.as_json() for found in findings], indent=2))
+        echo_json([found.as_json() for found in findings])
     else:
         click.echo(summary(findings, len(names or ABLATIONS)))
     all_found = all(found.found for found in findings) and len(findings) == len(names or ABLATIONS)
@@ -104,5 +97,5 @@ def lines(found: Finding) -> Iterator[str]:
 def summary(findings: Sequence[Finding], of: int) -> str:
     """The last line."""
     found = sum(finding.found for finding in findings)
-    tried = "" if len(findings) == of else f", {of - len(findings)} not tried"
-    return f"{found} of {of} protections were missed when they were off{tried}"
+    tried = "" if len(findings) == of else f", {of - len(findings)} not tried to the end"
+    return f"found {found} of {of} protections that were switched off{tried}"

@@ -14,6 +14,7 @@ from engine.events import Stored
 from engine.ports import Reader
 from engine.store import open_readonly
 from sim.cli_input import BadInput, unless_unwritable
+from sim.cli_output import echo_json, violation_lines
 from sim.from_log import Redaction, scenario_from_log
 
 PAGE = 1_000
@@ -36,19 +37,26 @@ class Pattern(click.ParamType["re.Pattern[str]"]):
             raise BadInput(f"--redact {value}: {exc}") from exc
 
 
-@click.command("from-log")
+@click.command("from-log", short_help="Make a scenario of a session in a real database.")
 @click.argument("file", type=click.Path(path_type=Path))
 @click.argument("session")
 @click.option("--output", "-o", type=click.Path(path_type=Path), required=True, help="The scenario file.")
 @click.option("--redact", type=Pattern(), multiple=True, help="Replace what it matches in every text.")
+@click.option("--json", "as_json", is_flag=True, help="Print one object instead of lines.")
 @click.pass_context
 def from_log(
-    context: click.Context, file: Path, session: str, output: Path, redact: Sequence[re.Pattern[str]]
+    context: click.Context,
+    file: Path,
+    session: str,
+    output: Path,
+    redact: Sequence[re.Pattern[str]],
+    as_json: bool,
 ) -> None:
     """Make a scenario of a session in a database: its provider and tools answer as they did.
 
     The database is only looked at. Clients and crashes come back at the events they followed. The scenario is
     run once; where its log goes another way than the real one, that is said.
+
     Exit status: 0 it held, 1 it broke, 2 bad input.
     """
     redaction = Redaction(redact)
@@ -59,10 +67,14 @@ def from_log(
         raise BadInput(f"{file}: {exc}") from exc
     with unless_unwritable():
         output.write_text(made.text, encoding="utf-8")
+    if as_json:
+        facts = {"same_course": made.same_course, "redactions": redaction.hits, "notes": list(made.notes)}
+        echo_json({**made.result.as_json(), **facts, "saved": str(output)})
+        context.exit(BROKEN if made.result.violations else 0)
     for note in made.notes:
         click.echo(f"note: {note}")
-    for violation in made.result.violations:
-        click.echo(str(violation))
+    for line in violation_lines(made.result.violations, indent=""):
+        click.echo(line)
     course = "as it went" if made.same_course else "but goes another way"
     click.echo(f"{made.result.verdict}, {course}; {redaction.hits} redactions; wrote {output}")
     context.exit(BROKEN if made.result.violations else 0)

@@ -1,12 +1,15 @@
-"""What the commands take and refuse: scenario files, and files that can't be written."""
+"""What the commands take and refuse: scenario files, projects, and files that can't be written."""
 
 from __future__ import annotations
 
 import contextlib
+import os
+import sys
 from collections.abc import Iterator
 
 import click
 
+from sim.project import Project, find_project
 from sim.scenario import Scenario, ScenarioError, load_scenario
 
 
@@ -36,6 +39,43 @@ class ScenarioFile(click.ParamType[Scenario]):
 
 
 SCENARIO = ScenarioFile()
+
+
+class ProjectName(click.ParamType[str]):
+    """The name of a function that makes a `sim.project.Project`; the command gets the name, as other
+    processes need it, too. The current directory can be imported from."""
+
+    name = "module:function"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Look whether it is there, and makes what it should. Raises `BadInput`."""
+        if os.getcwd() not in sys.path:
+            sys.path.insert(0, os.getcwd())
+        try:
+            made = find_project(value)()
+        except (ValueError, TypeError, ImportError, AttributeError) as exc:
+            raise BadInput(f"--project {value}: {exc}") from exc
+        except Exception as exc:
+            raise BadInput(f"--project {value}: it raised {type(exc).__name__}: {exc}") from exc
+        if not isinstance(made, Project):
+            raise BadInput(f"--project {value}: it made a {type(made).__name__}, not a Project")
+        return value
+
+
+project_option = click.option(
+    "--project",
+    type=ProjectName(),
+    metavar="MODULE:FUNCTION",
+    help="The function that makes your own Project: your provider, tools and invariants.",
+)
+"""The option of every command that runs worlds."""
+
+
+def refuse_without_engine(scenario: Scenario, what: str) -> None:
+    """Raises `BadInput` for a file that expects that no engine opens: there is nothing to `what` then."""
+    if scenario.config_refused is not None:
+        file = scenario.file
+        raise BadInput(f"{file}: this scenario expects that no engine opens, so there is nothing to {what}")
 
 
 @contextlib.contextmanager

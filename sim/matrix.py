@@ -12,6 +12,7 @@ import attrs
 
 from sim.checks import check_invariants
 from sim.gate import Gate
+from sim.project import MakeProject, Project
 from sim.record import Record
 from sim.run import WINDOWS
 from sim.scenario import Fault, Node, OnGate, Scenario
@@ -93,15 +94,21 @@ class Matrix:
         }
 
 
-def run_matrix(scenario: Scenario, told: Callable[[int, int], bool] = lambda done, of: True) -> Matrix:
-    """Run every cell. `told(done, of)` hears of the progress; False from it stops the matrix."""
+def run_matrix(
+    scenario: Scenario,
+    told: Callable[[int, int], bool] = lambda done, of: True,
+    *,
+    project: MakeProject = Project,
+) -> Matrix:
+    """Run every cell. `told(done, of)` hears of the progress; False from it stops the matrix. `project` makes
+    what a project of the user's own brings, anew for each cell."""
     world = with_rescuer(scenario)
-    places, windows = _survey(world)
+    places, windows = _survey(world, project())
     cells: list[Cell] = []
     total = len(places) * len(MODES)
     for place in places:
         for mode in MODES:
-            cells.append(_cell(world, place, mode))
+            cells.append(_cell(world, place, mode, project))
             if not told(len(cells), total):
                 return Matrix(scenario=scenario, places=places, cells=cells, windows=windows, complete=False)
     return Matrix(scenario=scenario, places=places, cells=cells, windows=windows, complete=True)
@@ -118,9 +125,9 @@ def with_rescuer(scenario: Scenario) -> Scenario:
     return attrs.evolve(scenario, nodes=(*scenario.nodes, Node(name=RESCUER)), expect=())
 
 
-def _survey(scenario: Scenario) -> tuple[list[Place], list[str]]:
+def _survey(scenario: Scenario, own: Project) -> tuple[list[Place], list[str]]:
     """The gates of the clean run that belong to a node under test, and the named windows that occurred."""
-    world = World(scenario, Tape.fifo())
+    world = World(scenario, Tape.fifo(), project=own)
     places: list[Place] = []
     count = 0
 
@@ -138,14 +145,16 @@ def _survey(scenario: Scenario) -> tuple[list[Place], list[str]]:
     return places, [window for window in WINDOWS if any(window in found for found in seen.values())]
 
 
-def _cell(scenario: Scenario, place: Place, mode: str) -> Cell:
+def _cell(scenario: Scenario, place: Place, mode: str, project: MakeProject) -> Cell:
     fault = _fault(scenario, place, mode)
     if fault is None:
         return Cell(place=place, mode=mode, violations=None)
     struck = attrs.evolve(scenario, faults=(*scenario.faults, fault))
-    run = World(struck, Tape.fifo()).run()
+    own = project()
+    run = World(struck, Tape.fifo(), project=own).run()
     try:
-        return Cell(place=place, mode=mode, violations=check_invariants(Record(run)))
+        record = Record(run)
+        return Cell(place=place, mode=mode, violations=own.judge(record, check_invariants(record)))
     finally:
         run.close()
 

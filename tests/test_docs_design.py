@@ -20,6 +20,7 @@ from engine.records import Phase
 from sim import gate, trace
 from sim.__main__ import main
 from sim.checks.clients import CLIENT_CHECKS
+from sim.checks.disk import DISK_CHECKS
 from sim.checks.rest import REST_CHECKS
 from sim.checks.trace import TRACE_CHECKS
 from sim.run import WINDOWS, run_scenario
@@ -146,7 +147,7 @@ def test_the_layers_are_those_that_are_enforced() -> None:
 
 def test_every_invariant_is_listed_where_it_is_checked() -> None:
     """The table has each invariant, and says whether a database or a run's trace shows it."""
-    traced = {check.__name__.upper() for check in (*TRACE_CHECKS, *CLIENT_CHECKS, *REST_CHECKS)}
+    traced = {check.__name__.upper() for check in (*TRACE_CHECKS, *CLIENT_CHECKS, *REST_CHECKS, *DISK_CHECKS)}
     expected = []
     for number in range(1, len(verify.CHECKS.keys() | verify.NOT_CHECKABLE.keys()) + 1):
         name = f"I{number}"
@@ -177,7 +178,7 @@ def test_the_windows_are_those_of_the_code() -> None:
 
 def first_scenario(folder: Path, **changes: str) -> Path:
     """The page's first scenario as a file, with words replaced."""
-    (source,) = re.findall(r"^```toml\n(.*?)^```$", text_of(SIMULATOR), re.MULTILINE | re.DOTALL)
+    source, *_ = re.findall(r"^```toml\n(.*?)^```$", text_of(SIMULATOR), re.MULTILINE | re.DOTALL)
     for old, new in changes.items():
         assert old in source
         source = source.replace(old, new)
@@ -189,7 +190,10 @@ def first_scenario(folder: Path, **changes: str) -> Path:
 def test_the_first_scenario_breaks_as_the_page_says(tmp_path: Path) -> None:
     """As it stands there, one expectation of it is wrong, and the report is the page's word for word."""
     (violation,) = run_scenario(load_scenario(first_scenario(tmp_path))).violations
-    assert str(violation) in text_of(SIMULATOR)
+    shown = [
+        f"{indent}{line}\n" for indent, line in zip(("       ", "         "), violation.lines(), strict=True)
+    ]
+    assert "".join(shown) in text_of(SIMULATOR)
 
 
 def test_the_first_scenario_holds_once_it_is_mended(tmp_path: Path) -> None:

@@ -64,8 +64,10 @@ LAYERS = (
     ),
     Layer(
         name="simulated world, pure",
-        modules="tape trace scenario ledger verdict history generate saved schedulers shrink",
-        libs=PURE + " hashlib inspect json msgspec pathlib random tomli_w tomllib",
+        modules="tape trace scenario ledger entry_line verdict history disk.draws generate"
+        " generated_faults generated_replies saved schedulers shrink shrink_candidates"
+        " footprints explore_steps explore_states",
+        libs=PURE + " hashlib inspect json msgspec pathlib random textwrap tomli_w tomllib",
         package="sim",
     ),
     Layer(
@@ -76,29 +78,30 @@ LAYERS = (
     ),
     Layer(
         name="doubles",
-        modules="clock ids database disk store provider tools listeners locations",
-        libs=PURE + " apsw base64 hashlib msgspec trio",
+        modules="clock ids database disk store provider tools project listeners locations",
+        libs=PURE + " apsw base64 hashlib msgspec pkgutil trio",
         package="sim",
     ),
     Layer(
         name="worlds",
-        modules="triggers node followers watcher faults acts world",
+        modules="triggers node followers watcher faults machine acts world",
         libs=PURE + " hashlib trio",
         package="sim",
     ),
     Layer(
         name="checks",
-        modules="record expectations checks sometimes",
+        modules="record naming fault_words excerpt sentence expectations checks sometimes",
         libs=PURE + " msgspec",
         package="sim",
     ),
     Layer(
         name="ways to run",
-        modules="patience determinism cli_input cli_report cli_ablate cli_explore cli_from_log from_log"
-        " run matrix explore fuzz ablations report strategies pytest_plugin __main__ .",
+        modules="patience determinism cli_input cli_output cli_report cli_ablate cli_demo cli_explore"
+        " cli_from_log cli_fuzz cli_matrix cli_replay cli_shrink from_log"
+        " run matrix explore explore_watch fuzz ablations report strategies pytest_plugin __main__ .",
         libs=PURE
         + " base64 click concurrent hashlib html hypothesis json msgspec multiprocessing os pathlib pytest"
-        " rich signal subprocess sys time tomllib trio",
+        " rich signal subprocess sys tempfile time tomllib trio",
         package="sim",
     ),
 )
