@@ -20,7 +20,7 @@ HELD, BROKEN = 0, 1
 LAST = 12
 """How many of the trace's last entries are shown."""
 
-TELLING = ("commit", "refused", "provider", "tool", "fault", "node")
+TELLING = ("commit", "refused", "provider", "tool", "fault", "disk", "node")
 """The entries that are shown then; gates, timers and readings of clocks are left to `--trace`."""
 
 

@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from sim import cli_matrix
 from sim.__main__ import main
 from sim.ablations import named
+from sim.matrix import run_matrix
+from sim.scenario import load_scenario
 
 ROOT = Path(__file__).parents[2]
 
@@ -36,6 +39,9 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> list[Result]:
     path = tmp_path_factory.mktemp("matrix") / "cut_off.toml"
     path.write_text(WORLD)
     with named("retry_before_visible_output").off():
+        found = run_matrix(load_scenario(path))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cli_matrix, "run_matrix", lambda *args, **kwargs: found)
         return [CliRunner().invoke(main, ["matrix", str(path), *more]) for more in ([], ["--json"])]
 
 
