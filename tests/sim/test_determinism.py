@@ -23,6 +23,7 @@ from sim.tape import Tape
 
 ROOT = Path(__file__).parents[2]
 
+
 def world(sessions: int, calls: int = 6) -> Scenario:
     """Sessions over three nodes, each with some tools at work when one node loses its power."""
     called = [{"call": f"c{nth}", "tool": "slow", "input": {}} for nth in range(calls)]
