@@ -12,17 +12,17 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from sim.cli_ablate import ablate
-from sim.cli_demo import demo
-from sim.cli_explore import explore
-from sim.cli_from_log import from_log
-from sim.cli_fuzz import fuzz
-from sim.cli_input import BadInput, project_option
-from sim.cli_matrix import matrix
-from sim.cli_output import count, echo_json, violation_lines
-from sim.cli_replay import replay
-from sim.cli_report import report
-from sim.cli_shrink import shrink
+from sim.cli.ablate import ablate
+from sim.cli.demo import demo
+from sim.cli.explore import explore
+from sim.cli.from_log import from_log
+from sim.cli.fuzz import fuzz
+from sim.cli.input import BadInput, project_option
+from sim.cli.matrix import matrix
+from sim.cli.output import count, echo_json, violation_lines
+from sim.cli.replay import replay
+from sim.cli.report import report
+from sim.cli.shrink import shrink
 from sim.determinism import other_process
 from sim.patience import patience
 from sim.project import find_project

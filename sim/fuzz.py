@@ -16,14 +16,14 @@ from pathlib import Path
 import attrs
 
 from sim.checks import check_invariants
-from sim.generate import disturb, generate
+from sim.generate.worlds import disturb, generate
 from sim.patience import deaf_to_ctrl_c
 from sim.project import Project, find_project
 from sim.record import Record
 from sim.saved import dump, found_by, lengths, tape_of, with_tape
 from sim.scenario import Scenario
 from sim.schedulers import scheduler_of, tape_for
-from sim.shrink import shrink
+from sim.shrink.search import shrink
 from sim.sometimes import SOMETIMES, marks
 from sim.verdict import Violation
 from sim.world import World

@@ -72,7 +72,7 @@ class ScenarioItem(pytest.Item):
 
     def runtest(self) -> None:
         """Run and judge."""
-        from sim.cli_output import violation_lines
+        from sim.cli.output import violation_lines
         from sim.project import find_project
         from sim.run import run_scenario
         from sim.scenario import load_scenario

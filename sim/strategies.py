@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from hypothesis import strategies as st
 
-from sim.generate import generate
+from sim.generate.worlds import generate
 from sim.project import MakeProject, Project
 from sim.scenario import Scenario
 from sim.tape import Tape

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import attrs
 
-from sim import entry_line
 from sim.trace import Entry
+from sim.words import entry as entry_line
 
 SESSION = "ses_"
 """What a simulated session's id begins with; the scenario's name of it follows."""

@@ -64,9 +64,8 @@ LAYERS = (
     ),
     Layer(
         name="simulated world, pure",
-        modules="tape trace scenario ledger entry_line verdict history disk.draws generate"
-        " generated_faults generated_replies saved schedulers shrink shrink_candidates"
-        " footprints explore_steps explore_states",
+        modules="tape trace scenario ledger words.entry verdict history disk.draws generate saved schedulers"
+        " shrink explore.footprints explore.steps explore.states",
         libs=PURE + " hashlib inspect json msgspec pathlib random textwrap tomli_w tomllib",
         package="sim",
     ),
@@ -90,15 +89,14 @@ LAYERS = (
     ),
     Layer(
         name="checks",
-        modules="record naming fault_words excerpt sentence expectations checks sometimes",
+        modules="record words expectations checks sometimes",
         libs=PURE + " msgspec",
         package="sim",
     ),
     Layer(
         name="ways to run",
-        modules="patience determinism cli_input cli_output cli_report cli_ablate cli_demo cli_explore"
-        " cli_from_log cli_fuzz cli_matrix cli_replay cli_shrink from_log"
-        " run matrix explore explore_watch fuzz ablations report strategies pytest_plugin __main__ .",
+        modules="patience determinism run matrix explore fuzz ablations report from_log strategies"
+        " pytest_plugin cli __main__ .",
         libs=PURE
         + " base64 click concurrent hashlib html hypothesis json msgspec multiprocessing os pathlib pytest"
         " rich signal subprocess sys tempfile time tomllib trio",

@@ -17,7 +17,7 @@ from engine.providers.script import Reply, parse_reply
 from engine.records import EventRow
 from engine.store.transaction import SqliteTransaction
 from sim.ablations.patching import patched
-from sim.generate import generate
+from sim.generate.worlds import generate
 from sim.scenario import (
     Action,
     ClockStep,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from engine import events as ev
-from sim.naming import Names, seconds
 from sim.record import Happened, Record
-from sim.sentence import accuse
 from sim.verdict import Violation
+from sim.words.naming import Names, seconds
+from sim.words.sentence import accuse
 
 GOES_ON = (ev.StepStarted.type, ev.InputPromoted.type)
 """What an execution writes only if it goes on with its turn."""

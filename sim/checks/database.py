@@ -6,10 +6,10 @@ import re
 
 from engine.verify import Breach, read_session, verify_session
 from sim.history import Commit
-from sim.naming import Names, seconds
 from sim.record import Record
-from sim.sentence import accuse
 from sim.verdict import Violation
+from sim.words.naming import Names, seconds
+from sim.words.sentence import accuse
 
 ABOUT_THE_END = ("I7", "I10")
 """What is wrong with how a session was left, whichever event the breach names."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sim.history import Commit, PowerLoss
-from sim.naming import Names, seconds
 from sim.record import Record
-from sim.sentence import accuse
 from sim.verdict import Violation
+from sim.words.naming import Names, seconds
+from sim.words.sentence import accuse
 
 
 def i15(record: Record) -> Iterator[Violation]:

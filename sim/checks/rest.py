@@ -8,10 +8,10 @@ from engine import events as ev
 from engine.claims import EXPIRED_AT_ONCE, HANDED_OVER
 from engine.records import Claim
 from sim.ledger import Followed, Moment
-from sim.naming import Names, seconds, session_name
 from sim.record import Record
-from sim.sentence import accuse
 from sim.verdict import Violation
+from sim.words.naming import Names, seconds, session_name
+from sim.words.sentence import accuse
 
 SLACK_MS = 10_000
 """What taking up a claim may cost besides the sweep: its own commits, a slow listener or two."""

@@ -11,10 +11,10 @@ from engine.errors import ClaimLost
 from engine.records import Claim
 from sim.history import Commit
 from sim.ledger import Opened, ToolStarted
-from sim.naming import Names, seconds
 from sim.record import Record
-from sim.sentence import accuse
 from sim.verdict import Violation
+from sim.words.naming import Names, seconds
+from sim.words.sentence import accuse
 
 NAMES_EXECUTION = re.compile(r"Execution (\S+) of session ")
 """How a `ClaimLost` that was decided in a transaction begins."""

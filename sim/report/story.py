@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Sequence
 import attrs
 
 from engine.records import JSON, Claim
-from sim.excerpt import once
 from sim.project import MakeProject, Project
 from sim.record import Record
 from sim.report.detail import claim_changes, detail
@@ -19,6 +18,7 @@ from sim.scenario import DISK_KINDS, Scenario
 from sim.tape import Tape
 from sim.trace import Entry
 from sim.verdict import Violation
+from sim.words.excerpt import once
 
 CLIENTS, STORE, PROVIDER = "clients", "store", "provider"
 """The lanes that aren't a node's."""

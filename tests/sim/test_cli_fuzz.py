@@ -13,7 +13,7 @@ from sim import fuzz
 from sim.__main__ import main
 from sim.ablations import named
 from sim.fuzz import MARKS_DEMANDED_FROM, Campaign, run_seed
-from sim.generate import disturb
+from sim.generate.worlds import disturb
 from sim.saved import dump, rule_found
 from sim.scenario import Scenario, check_scenario, load_scenario, parse_scenario
 from sim.schedulers import scheduler_of, tape_for

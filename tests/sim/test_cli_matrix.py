@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from sim import cli_matrix
 from sim.__main__ import main
 from sim.ablations import named
+from sim.cli import matrix as cli_matrix
 from sim.matrix import run_matrix
 from sim.scenario import load_scenario
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sim.cli_output import count, listed, violation_lines
+from sim.cli.output import count, listed, violation_lines
 from sim.trace import Entry
 from sim.verdict import Violation
 

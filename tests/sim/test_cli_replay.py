@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from sim import cli_replay
 from sim.__main__ import main
 from sim.ablations import named
-from sim.cli_replay import LAST, Replay, replayed
+from sim.cli import replay as cli_replay
+from sim.cli.replay import LAST, Replay, replayed
 from sim.scenario import Scenario, load_scenario
 
 BROKEN_BY = "retry_before_visible_output"

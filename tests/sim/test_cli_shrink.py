@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from sim import cli_shrink
 from sim.__main__ import main
 from sim.ablations import named
+from sim.cli import shrink as cli_shrink
 from sim.scenario import Scenario, load_scenario, parse_scenario
 
 WORLD = """

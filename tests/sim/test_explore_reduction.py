@@ -8,8 +8,8 @@ import attrs
 import pytest
 
 from sim.ablations.known import ABLATIONS
-from sim.explore import Exploration, explore
-from sim.generate import generate
+from sim.explore.search import Exploration, explore
+from sim.generate.worlds import generate
 from sim.scenario import Scenario, load_scenario, parse_scenario
 from sim.tape import Tape
 from sim.world import World

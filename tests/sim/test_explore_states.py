@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sim.explore import Frontier
-from sim.explore_states import FootprintsWrong, Search, State
-from sim.explore_steps import ADVANCE, END, Step, Token
-from sim.footprints import EVERYTHING, Footprint, Past, Touched
+from sim.explore.footprints import EVERYTHING, Footprint, Past, Touched
+from sim.explore.search import Frontier
+from sim.explore.states import FootprintsWrong, Search, State
+from sim.explore.steps import ADVANCE, END, Step, Token
 
 Op = tuple[str, str]
 """(what, on which variable or task): r reads, w writes, i waits for a moment, s looks at all."""

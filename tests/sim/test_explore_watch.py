@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from sim.explore_steps import ADVANCE, REVEAL, Step, task_of
-from sim.explore_watch import Observer, noting_tape
-from sim.footprints import EVERYTHING
+from sim.explore.footprints import EVERYTHING
+from sim.explore.steps import ADVANCE, REVEAL, Step, task_of
+from sim.explore.watch import Observer, noting_tape
 from sim.scenario import Scenario, parse_scenario
 from sim.tape import Tape
 from sim.world import Run, World
@@ -178,7 +178,7 @@ def test_what_hooks_cant_see_makes_all_depend() -> None:
 
 def test_a_store_call_past_the_hooks_touches_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     """A read of which no row was told could have read any."""
-    monkeypatch.setattr("sim.explore_watch.Observer._noted_work", lambda self, work: work)
+    monkeypatch.setattr("sim.explore.watch.Observer._noted_work", lambda self, work: work)
     _, steps, _ = observed(scenario())
     reads = [step for step in steps if step.token[3:4] == ("read",)]
     assert reads

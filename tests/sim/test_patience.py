@@ -17,8 +17,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from sim import explore, fuzz, matrix, run
+from sim import fuzz, matrix, run
 from sim.__main__ import main
+from sim.explore import search as explore
 from sim.patience import STOPPING, patience, stopped_by_ctrl_c
 
 ROOT = Path(__file__).parents[2]

@@ -5,13 +5,12 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from sim.generate import generate
+from sim.generate.worlds import generate
 from sim.record import Record
 from sim.saved import dump, is_valid, lengths, tape_of, with_tape
 from sim.scenario import Node, Scenario, parse_scenario
 from sim.schedulers import scheduler_of, tape_for
-from sim.shrink import shrink
-from sim.shrink_candidates import (
+from sim.shrink.candidates import (
     WAYS,
     fewer_items,
     fewer_nodes,
@@ -22,6 +21,7 @@ from sim.shrink_candidates import (
     plainer_sessions,
     plainer_tools,
 )
+from sim.shrink.search import shrink
 from sim.world import World
 
 FULL = """
