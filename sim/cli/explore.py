@@ -7,11 +7,12 @@ from pathlib import Path
 import attrs
 import click
 
-from sim.cli.input import SCENARIO, refuse_without_engine, unless_unwritable
-from sim.cli.output import echo_json, violation_lines
+from sim.cli.input import SCENARIO, project_option, refuse_without_engine, unless_unwritable
+from sim.cli.output import again, echo_json, violation_lines
 from sim.explore.search import Exploration, Failure
 from sim.explore.search import explore as explore_schedules
 from sim.patience import patience
+from sim.project import find_project
 from sim.saved import dump, found_by
 from sim.scenario import Scenario
 
@@ -46,6 +47,7 @@ BROKEN = 1
     help="File for the first failure; default: NAME.broken.toml here.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one object instead of lines.")
+@project_option
 @click.pass_context
 def explore(
     context: click.Context,
@@ -55,6 +57,7 @@ def explore(
     no_reduction: bool,
     save: Path | None,
     as_json: bool,
+    project: str | None,
 ) -> None:
     """Run every order of a scenario's tasks that deviates at most so often, and check the invariants.
 
@@ -70,13 +73,14 @@ def explore(
             deviations=deviations,
             schedules_max=schedules_max,
             reduction=not no_reduction,
+            project=find_project(project),
             told=lambda so_far: waiting.told(so_far.schedules),
         )
     saved = None if found.failure is None else _save(found.failure, scenario, save)
     if as_json:
         echo_json({**found.as_json(), "saved": saved})
     else:
-        _print(found, saved)
+        _print(found, saved, project)
     context.exit(0 if found.failure is None else BROKEN)
 
 
@@ -88,11 +92,11 @@ def _save(failure: Failure, scenario: Scenario, path: Path | None) -> str:
     return str(path)
 
 
-def _print(found: Exploration, saved: str | None) -> None:
+def _print(found: Exploration, saved: str | None, project: str | None) -> None:
     if found.failure is not None:
         click.echo("BROKEN")
         for line in violation_lines(found.failure.violations):
             click.echo(line)
     click.echo(str(found))
     if saved is not None:
-        click.echo(f"saved {saved}; see it again with: python -m sim replay {saved}")
+        click.echo(f"saved {saved}; {again('replay', saved, project)}")

@@ -25,6 +25,7 @@ from sim.checks import check_invariants
 from sim.explore.states import Prefix, Search
 from sim.explore.steps import Step
 from sim.explore.watch import SCHEDULE, Observer, noting_tape
+from sim.project import MakeProject, Project
 from sim.record import Record
 from sim.run import Check
 from sim.saved import with_tape
@@ -124,14 +125,16 @@ def explore(
     schedules_max: int,
     reduction: bool = True,
     checks: Sequence[Check] = (),
+    project: MakeProject = Project,
     told: Callable[[Exploration], bool] = lambda found: True,
 ) -> Exploration:
-    """Run the schedules and hold each to the invariants and `checks`, up to the first that breaks one.
+    """Run the schedules and hold each to the invariants, `checks`, and those of a project of the user's own,
+    up to the first that breaks one.
 
     The other streams are drawn as the scenario's own tape says. `told` returning False stops the search.
     """
     found = Exploration(deviations=deviations, reduction=reduction)
-    explorer = _Explorer(scenario, found, checks, schedules_max, told)
+    explorer = _Explorer(scenario, found, checks, project, schedules_max, told)
     if not reduction:
         _run_each(Frontier(deviations), explorer)
         return found
@@ -162,6 +165,7 @@ class _Explorer:
         scenario: Scenario,
         found: Exploration,
         checks: Sequence[Check],
+        project: MakeProject,
         schedules_max: int,
         told: Callable[[Exploration], bool],
     ) -> None:
@@ -169,6 +173,7 @@ class _Explorer:
         self._scenario = attrs.evolve(scenario, expect=())
         self._found = found
         self._checks = checks
+        self._project = project
         self._schedules_max = schedules_max
         self._told = told
         self._tape = scenario.tape or TapeSpec()
@@ -192,13 +197,14 @@ class _Explorer:
     def _judged(self, prefix: Prefix) -> list[Step]:
         others: dict[str, Sequence[int | Draw]] = attrs.asdict(self._tape)
         tape = noting_tape(others)
-        world = World(self._scenario, tape)
+        own = self._project()
+        world = World(self._scenario, tape, project=own)
         observer = Observer(world, tape, prefix)
         run = world.run()
         try:
             steps = observer.steps()
             record = Record(run)
-            violations = check_invariants(record)
+            violations = own.judge(record, check_invariants(record))
             violations += [violation for check in self._checks for violation in check(record)]
             self._note(record, violations)
         finally:

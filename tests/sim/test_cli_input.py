@@ -131,6 +131,15 @@ def test_matrix_judges_each_cell_by_it() -> None:
     assert (done.exit_code, rules) == (1, {"once"})
 
 
+def test_explore_judges_each_order_by_it() -> None:
+    """The first order that breaks the project's rule ends the search; what is saved breaks it again."""
+    done = own("explore", "twice.toml", "--save", "found.toml")
+    assert (done.exit_code, "it was asked twice" in done.stdout) == (1, True)
+    assert f"see it again with: python -m sim replay --project {NAME} found.toml" in done.stdout
+    assert own("replay", "found.toml").exit_code == 1
+    assert own("explore", "held.toml", "--schedules-max", "3").exit_code == 0
+
+
 def test_fuzz_saves_what_shrink_and_replay_understand() -> None:
     """What it saves, found in processes of its own, breaks the rule again; the hints name the project."""
     done = own("fuzz", "twice.toml", "--seeds", "2", "--jobs", "2", "--save", "found")
