@@ -28,7 +28,7 @@ class Named(click.ParamType[Ablation]):
             raise BadInput(str(exc.args[0])) from exc
 
 
-@click.command(short_help="Switch protections off, and see each one missed.")
+@click.command(short_help="Switch protections off, and see the simulator notice.")
 @click.argument("names", metavar="[NAME]...", nargs=-1, type=Named())
 @click.option(
     "--seeds", type=click.IntRange(min=1), default=SEEDS_MAX, show_default=True, help="Try at most so many."

@@ -38,7 +38,7 @@ JOBS = 2
 def demo(context: click.Context, folder: Path, output: Path | None) -> None:
     """Play the scenario files of FOLDER, interrupt one at every gate, switch a protection off, fuzz a little.
 
-    Exit status: 0 all held (and the protection was missed), 1 something broke, 2 bad input.
+    Exit status: 0 all held (and what was switched off was noticed), 1 something broke, 2 bad input.
     """
     flagship = folder / f"{FLAGSHIP}.toml"
     if not flagship.is_file():
@@ -82,11 +82,11 @@ def _interrupt(scenario: Scenario) -> bool:
 
 def _switch_off(output: Path | None) -> bool:
     ablation = named(SWITCHED_OFF)
-    click.echo("3. The same engine with one protection switched off: the simulator must miss it")
+    click.echo("3. The same engine with one protection switched off: the simulator must notice")
     click.echo(f"   {ablation.protection}\n")
     finding = search(ablation, sample=0)
     if finding.violation is None:
-        click.echo(f"   not missed in {count(finding.runs, 'seed')}")
+        click.echo(f"   not noticed in {count(finding.runs, 'seed')}")
         return False
     found = finding.violation
     click.echo(f"   {found.rule}, after {count(finding.seeds, 'seed')}: {found.sentence}")
