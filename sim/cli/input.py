@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import click
 
@@ -39,6 +40,36 @@ class ScenarioFile(click.ParamType[Scenario]):
 
 
 SCENARIO = ScenarioFile()
+
+
+def files_of(paths: Sequence[Path]) -> list[Path]:
+    """The scenario files that the paths name, folders expanded and sorted."""
+    found: list[Path] = []
+    for path in paths:
+        if path.is_dir():
+            inside = sorted(path.rglob("*.toml"))
+            if not inside:
+                raise BadInput(f"{path}: no scenario file (*.toml) in this folder")
+            found += inside
+        elif path.is_file():
+            found.append(path)
+        else:
+            raise BadInput(f"{path}: there is no such file or folder")
+    return list(dict.fromkeys(found))
+
+
+def load_all(paths: Sequence[Path]) -> list[Scenario]:
+    """All of the files, or a refusal that tells every problem of every one."""
+    found: list[Scenario] = []
+    wrong: list[str] = []
+    for path in paths:
+        try:
+            found.append(load_scenario(path))
+        except ScenarioError as exc:
+            wrong.append(str(exc))
+    if wrong:
+        raise BadInput("\n".join(wrong))
+    return found
 
 
 class ProjectName(click.ParamType[str]):
