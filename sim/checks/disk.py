@@ -54,6 +54,13 @@ def forgot(record: Record) -> bool:
     return any(acknowledged(record, loss) for loss in record.run.database.history.losses)
 
 
+def lied_to(record: Record) -> bool:
+    """Whether power was lost while something wasn't durable of which a sync had said that it is. SQLite may
+    then find old pages of the database beside new ones, and no reader could tell: only that the nodes come to
+    rest can be asked."""
+    return any(not loss.honest for loss in record.run.database.history.losses)
+
+
 def database_lost(record: Record) -> Iterator[Violation]:
     """Why a run ended that has no database any more. Nobody's breach where the disk lied, but what the file
     expects can't be looked at."""

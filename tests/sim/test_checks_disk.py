@@ -8,12 +8,40 @@ import attrs
 import pytest
 
 from sim.checks import check_invariants
+from sim.checks.database import database_checks
 from sim.record import Record
 from sim.run import judge
 from sim.scenario import Disk, Scenario, load_scenario
+from sim.scenario.read import parse_scenario
 from sim.tape import Tape
 from sim.world import World
 from tests.sim.test_machine import AT_SYNC, BASE, scenario_of
+
+OLD_PAGES = """
+proves = "A lying sync that lets old pages come back beside new ones is nobody's breach."
+name = "old_pages"
+nodes = [{ name = "a" }]
+actions = [
+    { do = "send", node = "a", session = "s", text = "Good morning", at_s = 0.0 },
+    { do = "interrupt", node = "a", session = "s", when = { event = "step.started", nth = 2 } },
+]
+faults = [
+    { kind = "disk_full", for_s = 8.0, when = { disk = "write", nth = 4, event = "text.ended" } },
+    { kind = "power_loss", for_s = 45.0, at_s = 25.0 },
+    { kind = "sync_lies", for_s = 5.0, when = { disk = "write", nth = 3, event = "step.started" } },
+]
+
+[disk]
+checkpoint_pages = 20
+
+[[sessions]]
+name = "s"
+replies = [[
+    { call = "c2", tool = "web_search", input = {}, hosted = true },
+    { text = "%s", chunks = 2, every_ms = 4000 },
+    { close_ms = 3000 },
+]]
+""" % ("0123456789" * 300)
 
 AFTER = 'as = "dark"; kind = "power_loss"; unsynced = "lost"; for_s = 1.0; at_s = 0.45'
 
@@ -96,6 +124,20 @@ def test_what_is_wrong_with_the_rest_is_told() -> None:
         violations = check_invariants(Record(run))
         assert [violation.rule for violation in violations] == found
     run.close()
+
+
+def test_old_pages_beside_new_ones_accuse_nobody() -> None:
+    """A database of which a lying sync let old pages come back contradicts itself: no rule is asked of it."""
+    scenario, problems = parse_scenario(OLD_PAGES, "old_pages.toml")
+    assert (problems, scenario is None) == ([], False)
+    assert scenario is not None
+    run = World(scenario, Tape.fifo()).run()
+    try:
+        record = Record(run)
+        assert [violation.rule for violation in database_checks(record)] != [], "the damage is there"
+        assert check_invariants(record) == []
+    finally:
+        run.close()
 
 
 @pytest.mark.parametrize("fault", [AFTER, 'kind = "sync_lies"; at_s = 0.0; for_s = 0.5'])
