@@ -47,6 +47,9 @@ class Scope(Protocol):
     def extend(self, deadline: float) -> None:
         """Move the deadline later; an earlier one is ignored."""
 
+    def move(self, deadline: float) -> None:
+        """Move the deadline, later or earlier; `inf` is none."""
+
 
 class Clock(Protocol):
     """One node's clocks. The wall clock may be wrong and may jump; leases and `created` use it."""

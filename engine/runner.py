@@ -138,6 +138,8 @@ class Runner:
 
     async def _first_input(self) -> step.StepInput:
         """The next input; if a request neither speaks nor ends once cancelled, that its stream failed."""
+        with contextlib.suppress(trio.WouldBlock):
+            return self._receive.receive_nowait()  # it came in time, however late this task looks
         clock = self._node.clock
         while not (self._reader_ended.is_set() or self._reader_given_up):
             # a request that isn't open yet may be late by then: look again
@@ -297,8 +299,11 @@ class Runner:
                 async with self._services.provider.open(request) as events, closing(events):
                     async for event in events:
                         await clock.checkpoint()
+                        # how long the step takes to make room is no silence of the provider's
+                        idle.move(math.inf)
+                        self._reader_due = math.inf
                         await self._send.send(event)
-                        idle.extend(clock.monotonic() + idle_s)
+                        idle.move(clock.monotonic() + idle_s)
                         self._reader_due = clock.monotonic() + self._patience_s()
                 return step.StreamEnded()
         except Exception as exc:

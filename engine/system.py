@@ -42,6 +42,9 @@ class _RealScope:
     def extend(self, deadline: float) -> None:
         self._scope.deadline = max(self._scope.deadline, deadline)
 
+    def move(self, deadline: float) -> None:
+        self._scope.deadline = deadline
+
 
 class RealClock:
     """The machine's wall clock, and Trio's clock as the monotonic one."""

@@ -224,16 +224,15 @@ class SimScope:
         self._timer: Timer | None = None
 
     def __enter__(self) -> SimScope:
-        clock, kernel, node = self._clock, self._clock._kernel, self._clock._node
+        kernel, node = self._clock._kernel, self._clock._node
         kernel.note("clock", node, "scope", deadline=self._deadline, shield=self._scope.shield)
         self._scope.__enter__()
         if self._scope.shield:
             node.shields[self._scope] = None
         if self._late():
             self._scope.cancel()
-        elif not math.isinf(self._deadline):
-            self._timer = kernel.at(None, self._scope.cancel, node=node, label="deadline")
-            clock._follow(self._timer, ns_at(self._deadline))
+        else:
+            self.move(self._deadline)
         return self
 
     def __exit__(
@@ -262,8 +261,14 @@ class SimScope:
         self._scope.cancel()
 
     def extend(self, deadline: float) -> None:
-        if deadline <= self._deadline:
-            return
+        if deadline > self._deadline:
+            self.move(deadline)
+
+    def move(self, deadline: float) -> None:
         self._deadline = deadline
+        endless = math.isinf(deadline)
+        if self._timer is None and not endless:
+            clock = self._clock
+            self._timer = clock._kernel.at(None, self._scope.cancel, node=clock._node, label="deadline")
         if self._timer is not None:
-            self._clock._follow(self._timer, ns_at(deadline) if not math.isinf(deadline) else math.inf)
+            self._clock._follow(self._timer, math.inf if endless else ns_at(deadline))

@@ -36,6 +36,10 @@ class HandScope:
         """Move the deadline later."""
         self.deadline = max(self.deadline, deadline)
 
+    def move(self, deadline: float) -> None:
+        """Move the deadline."""
+        self.deadline = deadline
+
 
 class HandClock:
     """Stands still until `now` is set."""

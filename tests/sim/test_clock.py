@@ -219,6 +219,26 @@ def test_a_deadline_that_was_reached_shows_before_its_timer_fires():
     run(body)
 
 
+def test_move_sets_a_deadline_earlier_later_or_never():
+    """The latest deadline that was set counts, also for a scope that began without one."""
+
+    async def body(k, clock):
+        with clock.scope(5.0) as scope:
+            scope.move(1.0)
+            await clock.sleep(60)
+        assert (scope.cancelled_caught, k.now_ms) == (True, 1_000)
+        with clock.scope(2.0) as scope:
+            scope.move(math.inf)
+            await clock.sleep(60)
+        assert not scope.cancelled_caught
+        with clock.scope() as scope:
+            scope.move(62.0)
+            await clock.sleep(60)
+        assert (scope.cancelled_caught, k.now_ms) == (True, 62_000)
+
+    run(body)
+
+
 def test_extend_moves_a_deadline_later_only():
     """A later deadline counts, an earlier one is ignored, an infinite one never comes."""
 
