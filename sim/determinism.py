@@ -93,4 +93,7 @@ def serve(requests: IO[bytes], answers: IO[bytes], project: MakeProject = Projec
 
 
 if __name__ == "__main__":
-    serve(sys.stdin.buffer, sys.stdout.buffer, find_project(sys.argv[1] if len(sys.argv) > 1 else None))
+    # What a project prints must not stand among the answers.
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    serve(sys.stdin.buffer, answers, find_project(sys.argv[1] if len(sys.argv) > 1 else None))

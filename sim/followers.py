@@ -42,4 +42,6 @@ async def follow(world: World, spec: Follower, number: int) -> None:
             pass  # the engine closed; what was seen until then must be right all the same
         finally:
             # frozen at the end of the run it still listens, and must have seen everything
-            seen.listening = seen.listening and world.kernel.frozen and node.engine is engine
+            open_still = seen.listening and node.engine is engine
+            seen.listening = open_still and world.kernel.frozen
+            seen.cut_off = open_still and not world.kernel.frozen

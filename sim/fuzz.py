@@ -125,7 +125,9 @@ def run_seed(seed: int, project: str | None = None, base: Scenario | None = None
         violations = own.judge(record, check_invariants(record))
         found.gates = run.gates
         found.events = sum(len(happened) for happened in record.happened.values())
-        found.faults_applied.update(fault.kind for fault in run.ledger.faults)
+        # one that struck several nodes at once has a line for each of them
+        strikes = {(fault.kind, fault.name, fault.moment.entry): None for fault in run.ledger.faults}
+        found.faults_applied.update(kind for kind, _, _ in strikes)
         found.sometimes.update(marks(record))
     finally:
         run.close()

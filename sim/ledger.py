@@ -64,7 +64,8 @@ class InterruptAnswered:
 
 @attrs.define
 class Followed:
-    """What a follower saw: (seq, event id) in its order; `listening` if it still was at the end."""
+    """What a follower saw: (seq, event id) in its order. `listening` if it still was at the end, `cut_off` if
+    its reading ended before, though the engine it read from was there."""
 
     name: str
     node: str
@@ -72,6 +73,7 @@ class Followed:
     after: int
     seen: list[tuple[int, str]] = attrs.field(factory=list)
     listening: bool = False
+    cut_off: bool = False
 
 
 @attrs.define

@@ -15,8 +15,9 @@ from sim.gate import Gate
 from sim.project import MakeProject, Project
 from sim.record import Record
 from sim.run import WINDOWS
+from sim.saved import tape_of
 from sim.scenario import Fault, Node, OnGate, Scenario
-from sim.tape import Tape
+from sim.scenario.model import NODES_MAX
 from sim.verdict import Violation
 from sim.world import World
 
@@ -120,14 +121,14 @@ def with_rescuer(scenario: Scenario) -> Scenario:
     Its sweep finds what expired; it never gets a client. A scenario with as many nodes as there may be stays
     as it is.
     """
-    if len(scenario.nodes) >= 8 or any(node.name == RESCUER for node in scenario.nodes):
+    if len(scenario.nodes) >= NODES_MAX or any(node.name == RESCUER for node in scenario.nodes):
         return scenario
     return attrs.evolve(scenario, nodes=(*scenario.nodes, Node(name=RESCUER)), expect=())
 
 
 def _survey(scenario: Scenario, own: Project) -> tuple[list[Place], list[str]]:
     """The gates of the clean run that belong to a node under test, and the named windows that occurred."""
-    world = World(scenario, Tape.fifo(), project=own)
+    world = World(scenario, tape_of(scenario), project=own)
     places: list[Place] = []
     count = 0
 
@@ -151,7 +152,7 @@ def _cell(scenario: Scenario, place: Place, mode: str, project: MakeProject) -> 
         return Cell(place=place, mode=mode, violations=None)
     struck = attrs.evolve(scenario, faults=(*scenario.faults, fault))
     own = project()
-    run = World(struck, Tape.fifo(), project=own).run()
+    run = World(struck, tape_of(struck), project=own).run()
     try:
         record = Record(run)
         return Cell(place=place, mode=mode, violations=own.judge(record, check_invariants(record)))

@@ -42,7 +42,7 @@ class Project:
 
     def judge(self, record: Record, found: Sequence[Violation]) -> list[Violation]:
         """What the simulator's own checks `found` in a finished run, and what the project's find."""
-        return [*found, *(violation for check in self.checks for violation in check(record))]
+        return [*found, *(violation for check in self.checks for violation in _asked(check, record))]
 
     def provider_or(self, scripted: Provider, system: System, clock: NodeClock) -> Provider:
         """The project's provider behind gates, or `scripted` if it has none."""
@@ -59,6 +59,17 @@ class Project:
     def listeners_of(self, system: System) -> list[Listener]:
         """The project's listeners."""
         return [] if self.listeners is None else list(self.listeners(system))
+
+
+def _asked(check: Callable[[Record], Iterable[Violation]], record: Record) -> Iterable[Violation]:
+    """What a check finds; one that raises is told like a breach, so that its run is saved and not lost."""
+    from sim.verdict import Violation
+
+    try:
+        return list(check(record))
+    except Exception as exc:
+        name = getattr(check, "__name__", type(check).__name__)
+        return [Violation(rule="project", sentence=f"the check {name} raised {type(exc).__name__}: {exc}")]
 
 
 MakeProject = Callable[[], Project]

@@ -94,8 +94,6 @@ def judge(
         violations = [*check_invariants(record), *_unfired(run), *check_expectations(record)]
         violations = own.judge(record, violations)
         violations += [violation for check in checks for violation in check(record)]
-        if run.config_error is not None and scenario.config_refused is None:
-            violations.append(Violation(rule="config", sentence=str(run.config_error)))
         seen = run.ledger.windows
         return Result(
             scenario=scenario,

@@ -57,6 +57,7 @@ class Run:
     unrest: str | None
     config_error: ConfigError | None
     unfired: list[str]
+    struck: list[Fault]  #: the faults whose moment came, those that still last included
 
     def close(self) -> None:
         """Free the database."""
@@ -135,6 +136,9 @@ class World:
             unrest=self._unrest,
             config_error=self.config_error,
             unfired=[act.name for act in self.acts if act.name not in self.ledger.fired],
+            struck=[
+                act.spec for act in self.acts if isinstance(act.spec, Fault) and act.name in self.ledger.fired
+            ],
         )
 
     async def _main(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from engine.errors import AfterCommitFailed
 from sim.history import Commit, PowerLoss
 from sim.record import Record
 from sim.verdict import Violation
@@ -43,7 +44,8 @@ def acknowledged(record: Record, loss: PowerLoss) -> list[Commit]:
     for commit in loss.lost:
         for entry in entries[commit.entry + 1 : loss.moment.entry]:
             if (entry.kind, entry.node, entry.task) == ("write", commit.node, commit.task):
-                if entry.fields.get("error") is None:
+                # an after_commit that failed tells its caller that the write is applied
+                if isinstance(entry.fields.get("error"), AfterCommitFailed | None):
                     found.append(commit)
                 break
     return found

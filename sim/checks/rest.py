@@ -203,7 +203,21 @@ def _followed_wrong(record: Record, followed: Followed) -> str | None:
             f"{who} saw {len(followed.seen)} of {len(rows)} events and waited in vain for the next one, "
             f"{row.type} at seq {row.seq}"
         )
+    if followed.cut_off and len(followed.seen) < len(rows) and not _may_end(record, followed):
+        return (
+            f"{who} was cut off after {len(followed.seen)} of {len(rows)} events, by an engine that went on"
+        )
     return None
+
+
+def _may_end(record: Record, followed: Followed) -> bool:
+    """Whether a reading had a reason to end: its engine closes, its session is deleted or can't be read."""
+    run = record.run
+    struck = {fault.node for fault in run.ledger.faults}
+    closed = {act.node for act in run.scenario.actions if act.do == "shutdown"}
+    row = run.database.reader().session(followed.session_id)
+    damaged = followed.session_id in _with_action(record, "poison")
+    return followed.node in struck | closed or damaged or row is None or row.deleted
 
 
 REST_CHECKS = (i16, i7, i14)

@@ -38,7 +38,7 @@ def i2(record: Record) -> Iterator[Violation]:
         return  # no engine ever opened
     yield from _removed_by_others(record)
     config = record.run.scenario.engine_config()
-    if any(fault.kind in DELAYS for fault in record.run.scenario.faults):
+    if any(fault.kind in DELAYS for fault in record.run.struck):
         return
     for commit in record.commits:
         for seen in commit.claims:
@@ -154,13 +154,14 @@ def _started_after_takeover(record: Record, start: Opened | ToolStarted) -> Iter
     if node.suspended or node.rate_changed:
         return  # its monotonic clock stood still or was slow: only the fence in the database knows
     row = record.claim_before(start.session_id, start.moment)
-    if row is None or row.execution_id == start.execution_id:
+    if row is not None and row.execution_id == start.execution_id:
         return
     if not _in_band(record, start.moment.true_ms, record.run.scenario.engine_config().clock_skew_ms_max):
         return  # whoever took over may have done so early, by a clock that was far ahead
     names = Names(record, start.session_id)
     did = f"started tool {start.tool}" if isinstance(start, ToolStarted) else "opened a request"
-    what = f"{names.node(start.node)} {did} although {names.claim(row.execution_id)} had replaced its own"
+    why = "its claim was gone" if row is None else f"{names.claim(row.execution_id)} had replaced its own"
+    what = f"{names.node(start.node)} {did} although {why}"
     yield _start(record, "I3", what, start)
 
 

@@ -39,7 +39,7 @@ def _some(tape: Tape, changes: list[Change]) -> list[Change]:
 
 
 def _torn(tape: Tape, changes: list[Change]) -> list[Change]:
-    """Each is cut somewhere, kept or lost; what is within one sector can't be cut and is kept."""
+    """Each is cut somewhere, kept or lost; what is within one sector can't be cut and is then kept."""
     survived = []
     for change in changes:
         match tape.draw("store", f"{LABEL} torn", 3):

@@ -12,10 +12,13 @@ import pytest
 from click.testing import CliRunner
 
 from engine import drain
+from engine.providers.script import says
 from sim.__main__ import main
 from sim.ablations import ABLATIONS, Ablation, Source, named, off_turns, search, worlds
 from sim.ablations.patching import patched
 from sim.ablations.search import run_seed
+from sim.scenario import Scenario
+from sim.tape import Tape
 
 IDS = [ablation.name for ablation in ABLATIONS]
 SEEDS_MAX = 25
@@ -72,6 +75,21 @@ def test_what_breaks_with_the_protection_on_is_no_find() -> None:
     assert not finding.found
     assert finding.runs == 1
     assert "I13" in finding.control[0]
+
+
+def test_a_start_after_the_claim_is_gone_is_seen() -> None:
+    """Also where the successor has ended and cleared its claim by then, nothing may start."""
+
+    def short(tape: Tape, name: str) -> Scenario:
+        world = worlds.stalled_before_a_start(tape, name)
+        answers = tuple(attrs.evolve(one, replies=(says("Done."),)) for one in world.sessions)
+        return attrs.evolve(world, sessions=answers)
+
+    found = search(named("scope_before_the_lease"), seeds_max=40, sources=[Source(make=short)])
+    assert found.control == ()
+    assert found.violation is not None
+    assert found.violation.rule == "I3"
+    assert found.violation.sentence.endswith("a opened a request although its claim was gone")
 
 
 def test_what_no_world_shows_is_not_found() -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from engine.providers.script import parse_reply
 from sim.determinism import other_process
+from sim.project import Project
 from sim.report.page import page
 from sim.report.story import tell
 from sim.run import judge
@@ -111,3 +112,17 @@ def test_an_ended_process_is_no_answer(tmp_path: Path) -> None:
     Path(scenario.file).write_text("nonsense")
     with other_process() as other, pytest.raises(RuntimeError, match="has ended"):
         other.differs(scenario, [])
+
+
+def talkative() -> Project:
+    """A project that prints."""
+    print("made")  # noqa: T201
+    return Project()
+
+
+def test_what_a_project_prints_is_no_answer(tmp_path: Path) -> None:
+    """The other process keeps its answers apart from what is printed there."""
+    scenario = saved(world(1, calls=1), tmp_path)
+    first = judge(scenario, Tape.seeded(5))
+    with other_process(f"{__name__}:talkative") as other:
+        assert other.differs(scenario, first.entries, 5) == []

@@ -274,3 +274,37 @@ def test_what_a_tool_raises_is_the_models_to_see() -> None:
         return Project(tools=lambda system: [tool])
 
     assert run_scenario(scenario(), project=project).violations == []
+
+
+def test_a_project_that_no_engine_takes_is_no_clean_campaign() -> None:
+    """Where every engine refuses the project's tools, each world is broken: it proves nothing."""
+    found = campaign(seeds=2, first=0, seconds=None, jobs=1, save=None, project=f"{__name__}:refused")
+    assert [failure.violations[0].rule for failure in found.failures] == ["config", "config"]
+    assert "the schema of tool 'odd' is broken" in found.failures[0].violations[0].sentence
+
+
+def test_a_check_that_raises_is_told_like_a_breach() -> None:
+    """Its run is named and can be saved, and the other checks are asked all the same."""
+
+    def bad(record: Record) -> Iterator[Violation]:
+        raise LookupError("no such seat")
+        yield
+
+    def broken(record: Record) -> list[Violation]:
+        return [Violation(rule="mine", sentence="broken")]
+
+    result = judge(scenario(), Tape.fifo(), project=lambda: Project(checks=(bad, broken)))
+    assert [(one.rule, one.sentence) for one in result.violations] == [
+        ("project", "the check bad raised LookupError: no such seat"),
+        ("mine", "broken"),
+    ]
+
+
+def refused() -> Project:
+    """A project with a tool whose schema is broken."""
+
+    async def run(context: ToolContext, value: dict[str, JSON]) -> JSON:
+        return None
+
+    odd = Tool(name="odd", description="", schema={"type": "nonsense"}, handler=run)
+    return Project(tools=lambda system: [odd])
