@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import attrs
@@ -22,6 +23,10 @@ LAST = 12
 
 TELLING = ("commit", "refused", "provider", "tool", "fault", "disk", "node")
 """The entries that are shown then; gates, timers and readings of clocks are left to `--trace`."""
+
+
+OWN_RULES = re.compile(r"I\d+|expect|config|determinism|project")
+"""The rules that are asked without a project."""
 
 
 @attrs.frozen(kw_only=True)
@@ -84,6 +89,12 @@ def replay(
     """
     if scenario.tape is None:
         raise BadInput(f"{scenario.file}: it has no recorded tape ([tape]) to replay; use `run` for it")
+    rule = rule_found(scenario)
+    if project is None and rule is not None and not OWN_RULES.fullmatch(rule):
+        raise BadInput(
+            f"{scenario.file}: {rule!r} is a rule of a project's own, which nobody would ask here; "
+            "give its --project MODULE:FUNCTION"
+        )
     found = replayed(scenario, project=find_project(project))
     entries = found.result.entries if whole else _last(found.result.entries)
     if as_json:

@@ -148,7 +148,8 @@ def test_fuzz_saves_what_shrink_and_replay_understand() -> None:
     assert f"saved {saved}; see it again with: python -m sim replay --project {NAME} {saved}" in done.stdout
     again = own("replay", str(saved))
     assert (again.exit_code, "once broke again" in again.stdout) == (1, True)
-    assert command("replay", str(saved)).exit_code == 0
+    alone = command("replay", str(saved))
+    assert (alone.exit_code, "give its --project" in alone.stderr) == (2, True)
     small = own("shrink", "twice.toml", "-o", "small.toml")
     assert (
         small.stdout
