@@ -49,6 +49,7 @@ def test_a_defect_that_meets_a_lost_claim_ends_as_lost(monkeypatch: pytest.Monke
                 nursery.start_soon(session.interrupt)
                 with trio.move_on_after(1):
                     await engine.wait_idle(session.id)
+                await trio.testing.wait_all_tasks_blocked()  # whoever joined was woken at the same moment
                 nursery.cancel_scope.cancel()
             assert [type(ending) for ending in endings] == [Lost]
             monkeypatch.undo()
