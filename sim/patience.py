@@ -14,9 +14,6 @@ from rich.progress import Progress
 
 STOPPING = b"stopping; what was found so far is kept (Ctrl-C once more: give up)\n"
 
-Told = Callable[[int], bool]
-"""Hears how much is done; False says that it is enough."""
-
 
 @contextlib.contextmanager
 def stopped_by_ctrl_c() -> Iterator[Callable[[], bool]]:

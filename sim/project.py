@@ -15,10 +15,10 @@ from engine.ports import Listener, Provider, ProviderEvent, System, Tool
 from engine.records import JSON, Request
 from sim.clock import NodeClock
 from sim.tools import ToolNotes, noted
+from sim.verdict import Violation
 
 if TYPE_CHECKING:
     from sim.record import Record
-    from sim.verdict import Violation
 
 Calls = Mapping[str, Sequence[Mapping[str, JSON]]]
 """By a tool's name, the inputs that the replies of generated worlds call it with."""
@@ -63,8 +63,6 @@ class Project:
 
 def _asked(check: Callable[[Record], Iterable[Violation]], record: Record) -> Iterable[Violation]:
     """What a check finds; one that raises is told like a breach, so that its run is saved and not lost."""
-    from sim.verdict import Violation
-
     try:
         return list(check(record))
     except Exception as exc:

@@ -42,7 +42,6 @@ NEVER_KEPT: Sequence[Line] = ({"text": "Never kept", "chunks": 3, "every_ms": 15
 LONG: Sequence[Line] = ({"text": "Hello there", "chunks": 2, "every_ms": 20_000}, STOP)
 OPEN_FOR_LONG: Sequence[Line] = ({"text": "Let me see", "chunks": 2, "every_ms": 60_000}, STOP)
 SHORT: Sequence[Line] = ({"text": "Done"}, STOP)
-SILENT: Sequence[Line] = ({"stall_ms": 100_000}, {"text": "Never said"}, STOP)
 ONE_CALL: Sequence[Line] = ({"call": "c1", "tool": "slow", "input": {}}, CALLS)
 CALL_AND_WAIT: Sequence[Line] = (
     {"text": "Let me look"},

@@ -260,5 +260,4 @@ def _is_opaque(world: World) -> bool:
         act.trip is not None and isinstance(act.trip.when, OnGate) and act.trip.when.node is None
         for act in world.acts
     )
-    disk = any("disk" in fault.kind for fault in world.scenario.faults)
-    return counts_all or disk or world.project != Project() or type(world.database) is not SimDatabase
+    return counts_all or world.project != Project() or type(world.database) is not SimDatabase
