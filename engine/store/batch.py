@@ -188,20 +188,19 @@ class _Batch:
             seen = self._read_mark()
         except (apsw.Error, StoreError):
             return _Verdict.UNKNOWN
-        found = {mark: _Verdict.APPLIED, mark - 1: _Verdict.NOT_APPLIED}.get(seen, _Verdict.UNKNOWN)
-        if found is not _Verdict.UNKNOWN and self._is_firm(exc):
-            return found
+        if seen == mark and self._made_firm():
+            return _Verdict.APPLIED
+        if seen == mark - 1 and (not isinstance(map_error(exc), StoreIOError) or self._made_firm()):
+            return _Verdict.NOT_APPLIED
         return _Verdict.UNKNOWN
 
-    def _is_firm(self, exc: apsw.Error) -> bool:
-        """True if a power loss can't change any more what was found after a failed COMMIT.
+    def _made_firm(self) -> bool:
+        """True once a power loss can't change any more what was found after a failed COMMIT.
 
-        A sync that failed may leave whole frames at the end of the WAL. Whoever recovers it reads them as
-        committed, though they aren't on the disk; if nobody does, they may come back later. One more commit
-        syncs them, or overwrites them.
+        Whoever recovers the WAL reads whole frames as committed, though the COMMIT failed before they were
+        synced, whatever it failed of. And a sync that failed may leave such frames where nobody looks until
+        somebody has to recover it. One more commit syncs them, or overwrites them.
         """
-        if not isinstance(map_error(exc), StoreIOError):
-            return True
         try:
             self.lock(self.connection)
             self._bump_mark()

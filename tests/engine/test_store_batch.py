@@ -266,13 +266,14 @@ def test_a_failed_sync_is_final_only_once_overwritten(exc: Any, expected: type[E
     [
         (apsw.IOError, True, CommitOutcomeUnknown),
         (apsw.IOError, False, type(None)),
-        (apsw.FullError, True, type(None)),
+        (apsw.FullError, True, CommitOutcomeUnknown),
+        (apsw.FullError, False, type(None)),
     ],
 )
 def test_a_commit_found_applied_is_final_only_once_synced(
     exc: Any, still_sick: bool, expected: type[Exception]
 ) -> None:
-    """After an I/O error, what recovery found is only called committed once another commit has synced it."""
+    """Whatever a COMMIT failed of, what recovery found is called committed once another one is synced."""
     world = World()
     world.faults.on("COMMIT", raises_applied(exc("sick")))
     if still_sick:
