@@ -57,6 +57,7 @@ class DiskDatabase(SimDatabase):
         self._batch: Sequence[Item] = ()
         self._marks: dict[int, int] = {}  #: by the item's id: the mark of the commit that it was last part of
         self._mark = 0
+        self._found: int | None = None  #: the mark that recovery found after a COMMIT that failed
         self._writer_id = ""
         self._made: dict[int, tuple[str, int]] = {}  #: by a commit's entry: its writer, and the mark of it
         self._loss: PowerLoss | None = None  #: one that struck the batch that ran last
@@ -101,7 +102,7 @@ class DiskDatabase(SimDatabase):
 
     def run_batch(self, items: Sequence[Item], *, now_ms: Callable[[], int], writer_id: str) -> None:
         """Commit works together, while the disk's faults may strike."""
-        self._batch, self._writer_id, self._loss = items, writer_id, None
+        self._batch, self._writer_id, self._loss, self._found = items, writer_id, None, None
         self._marks.clear()
         works = [item.work for item in items]
         for item in items:
@@ -127,6 +128,9 @@ class DiskDatabase(SimDatabase):
         if mark is None or not (item.committed or unknown):
             return
         there = mark <= self._read_mark(self._writer_id) if unknown or self._loss else True
+        if unknown and self._found is not None:
+            # what the engine commits to make sure may have counted up to this very mark since
+            there = there and mark <= self._found
         if there:
             self.history.add(commit)
             self._made[commit.entry] = (self._writer_id, mark)
@@ -173,6 +177,9 @@ class DiskDatabase(SimDatabase):
         _close(self.connection)
         self._open = False
         self._open_anew()
+        exposed, self.disk.exposed = self.disk.exposed, False
+        self._found = self._read_mark(self._writer_id)
+        self.disk.exposed = exposed
         return self.connection
 
     def _forget_pages(self) -> None:
