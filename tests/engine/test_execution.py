@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -18,9 +20,11 @@ from engine.acquiring import Acquired, acquire
 from engine.api import Engine
 from engine.endings import Lost
 from engine.errors import SessionQuarantined, StoreIOError
+from engine.limits import EngineConfig
 from engine.ports import Tool, ToolContext
 from engine.providers.script import parse_reply, says
 from engine.records import InterruptAnswer, Phase
+from engine.recovery import Recovery
 from engine.system import RealClock, real_system
 from tests.engine.real import (
     CONFIG,
@@ -40,7 +44,6 @@ from tests.engine.real import (
 )
 
 SES = "ses_a"
-NO_SWEEP = attrs.evolve(CONFIG, sweep_interval_ms=3_600_000)
 CALL = parse_reply([{"call": "c1", "tool": "work", "input": {}}, {"finish": "tool_calls"}], "call")
 
 
@@ -48,6 +51,19 @@ CALL = parse_reply([{"call": "c1", "tool": "work", "input": {}}, {"finish": "too
 def path(tmp_path: Path) -> Path:
     """Where a new database may go."""
     return tmp_path / "engine.db"
+
+
+@contextlib.asynccontextmanager
+async def unswept(path: Path, model: Model, config: EngineConfig = CONFIG) -> AsyncIterator[Engine]:
+    """An engine that sweeps only where the test says so: the sweep of its start could come in between."""
+
+    async def never(recovery: Recovery) -> None:
+        pass
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Recovery, "run", never)
+        async with engine_on(path, model, config=config) as engine:
+            yield engine
 
 
 class AheadClock(RealClock):
@@ -162,7 +178,7 @@ async def test_interrupt_of_a_dead_owner(path: Path) -> None:
     interrupt is answered truthfully, and the session takes new input."""
     model = Model()
     await _abandon(path)
-    async with engine_on(path, model, config=NO_SWEEP) as engine:
+    async with unswept(path, model) as engine:
         await _expire(engine)
         assert await engine.interrupt(SES) is InterruptAnswer.SETTLED
         assert await engine.interrupt(SES) is InterruptAnswer.NOT_RUNNING
@@ -179,7 +195,7 @@ async def test_interrupt_of_a_session_that_waits(path: Path) -> None:
     admitted = ev.InputAdmitted(
         session_id=SES, input_id="inp_x", kind="user", delivery="queue", payload={"text": "x"}
     )
-    async with engine_on(path, model, config=NO_SWEEP) as engine:
+    async with unswept(path, model) as engine:
         await engine.create_session(session_id=SES)
         await publish(engine.node.log, admitted)  # as another node would, so nobody here is woken
         assert await engine.interrupt(SES) is InterruptAnswer.NOT_RUNNING
@@ -197,8 +213,8 @@ async def test_interrupt_of_a_silent_owner(path: Path) -> None:
     and stays asked for: whoever takes over doesn't resume."""
     model = Model()
     await _abandon(path)
-    config = attrs.evolve(NO_SWEEP, interrupt_ms_max=20, write_timeout_ms=10)
-    async with engine_on(path, model, config=config) as engine:
+    config = attrs.evolve(CONFIG, interrupt_ms_max=20, write_timeout_ms=10)
+    async with unswept(path, model, config) as engine:
         assert await engine.interrupt(SES) is InterruptAnswer.REQUESTED
         await _expire(engine)
         await engine.recovery.sweep()
@@ -214,7 +230,7 @@ async def test_expired_claims_dont_block_closing(path: Path) -> None:
     next one takes it up."""
     model = Model()
     await _abandon(path)
-    async with engine_on(path, model, config=NO_SWEEP) as engine:
+    async with unswept(path, model) as engine:
         await _expire(engine)
     assert model.asked == []
     async with engine_on(path, model) as engine:
@@ -268,7 +284,7 @@ async def test_store_that_fails_leaves_the_claim_to_recovery(
 ) -> None:
     """If the store fails an execution for good, its claim is freed at once, and a sweep finishes the turn."""
     model = Model(says("one"), says("two"), held=True)
-    async with engine_on(path, model, config=NO_SWEEP) as engine:
+    async with unswept(path, model) as engine:
         await engine.create_session(session_id=SES)
         await engine.send(SES, "x", input_id="inp_x")
         await model.wait_asked()
